@@ -1,0 +1,30 @@
+"""The command `perdure`."""
+
+import typer
+
+from scripts.commands.setup import setup
+from scripts.commands.worker import worker
+
+app = typer.Typer(
+    name="perdure",
+    help="Run agents that survive anything. Runs are started with the plain `temporal` CLI.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (worker, setup):
+    app.command()(command)
+
+
+@app.callback()
+def _root() -> None:
+    """Run agents that survive anything. Runs are started with the plain `temporal` CLI."""
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

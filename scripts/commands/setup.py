@@ -1,0 +1,35 @@
+"""`perdure setup`: makes the namespace ready."""
+
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+
+from scripts.commands.running import run
+from workers.client import connect
+from workers.worker import SEARCH_ATTRIBUTES, missing_search_attributes
+
+TYPES = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+    "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
+    "Double": IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
+}
+
+
+def setup() -> None:
+    """Register the search attributes in the namespace; doing it again changes nothing."""
+    run(_setup())
+
+
+async def _setup() -> int:
+    client = await connect()
+    missing = await missing_search_attributes(client)
+    if missing:
+        wanted = {name: TYPES[SEARCH_ATTRIBUTES[name]] for name in missing}
+        await client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted),
+            timeout=timedelta(seconds=20),
+        )
+    print(f"namespace {client.namespace}: {', '.join(missing) or 'nothing'} added, {len(SEARCH_ATTRIBUTES)} in all")
+    return 0
