@@ -1,0 +1,67 @@
+"""The activity `message.judge`: what a person sent with a decision, held against what was asked."""
+
+import jsonschema
+from temporalio import activity
+
+from activities.context import tool_message
+from activities.judge import digest_request, final_arguments, fingerprint, ruling, summarize
+from activities.tools.bodies import to_text
+from activities.world import World
+from workflows.catalog import JUDGE
+from workflows.records import JudgeRequest, Verdict
+
+
+class AskActivities:
+    """Judges edited arguments and answers to questions."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @activity.defn(name=JUDGE.name)
+    async def judge(self, request: JudgeRequest) -> Verdict:
+        """A verdict; what does not fit is refused with a reason, and the request stays open."""
+        if request.kind == "answer":
+            return await self._answer(request)
+        return await self._arguments(request)
+
+    async def _arguments(self, request: JudgeRequest) -> Verdict:
+        """Edited arguments must fit the tool, and must not be what policy denies. They become a new fingerprint."""
+        manifest = await self._world.bundles.manifest(request.bundle)
+        spec = manifest.tool(request.call.tool)
+        if spec is None or not isinstance(request.value, dict):
+            return Verdict(ok=False, reason="the arguments must be a JSON object for a tool of this bundle")
+        try:
+            final = final_arguments(self._world.registry, spec, request.value)
+            asked = digest_request(spec, final)
+        except ValueError as error:
+            return Verdict(ok=False, reason=str(error))
+        decision, reason, _ = ruling(manifest, self._world.registry, spec, final)
+        if decision == "deny":
+            return Verdict(ok=False, reason=f"denied by policy ({reason})")
+        body = await self._world.entries.put(request.thread, {"arguments": final}, summarize(spec.name, final))
+        return Verdict(
+            ok=True,
+            body=body,
+            fingerprint=fingerprint(manifest, spec, final, request.call.operation_id or ""),
+            request_digest=asked,
+            summary=summarize(spec.name, final),
+        )
+
+    async def _answer(self, request: JudgeRequest) -> Verdict:
+        """An answer must be one of the choices, or fit the schema, where the question has them."""
+        asked = request.call.arguments or {}
+        choices, schema = asked.get("choices"), asked.get("schema")
+        if choices and request.value not in choices:
+            return Verdict(ok=False, reason=f"the answer must be one of: {', '.join(map(str, choices))}")
+        try:
+            if schema:
+                jsonschema.validate(request.value, schema)
+            elif not choices and not isinstance(request.value, str):
+                return Verdict(ok=False, reason="the answer must be a text")
+        except jsonschema.ValidationError as error:
+            return Verdict(ok=False, reason=f"the answer does not satisfy the schema: {error.message[:300]}")
+        except jsonschema.SchemaError:
+            pass  # the agent asked with a broken schema: any answer is better than none
+        text, _ = to_text(request.value)
+        body = tool_message(request.call.id, request.call.tool, text)
+        return Verdict(ok=True, body=await self._world.entries.put(request.thread, body, text))

@@ -1,0 +1,64 @@
+"""The activities at the edges of a run's life: `run.close`, and `run.probe` for one that is parked."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from temporalio import activity
+
+from activities.canonical import sha256
+from activities.world import World
+from workflows.catalog import CLOSE, PROBE
+from workflows.keys import folder
+from workflows.records import Closing, ClosingRequest, ProbeRequest
+
+LISTED = 50
+
+
+class CloseActivities:
+    """Closes runs: what they leave is stored."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @activity.defn(name=CLOSE.name)
+    async def close(self, request: ClosingRequest) -> Closing:
+        """Stores the files of the workspace and lists the first of them."""
+        found = [
+            await self._store(request.thread, path, name)
+            for name, path in await asyncio.to_thread(files_in, self._world.workspaces / request.thread)
+        ]
+        return Closing(artifacts=found[-LISTED:], total=len(found))
+
+    async def _store(self, thread: str, path: Path, name: str) -> dict[str, Any]:
+        data = await asyncio.to_thread(path.read_bytes)
+        digest = sha256(data)
+        key = f"{folder(thread)}/files/{digest}"
+        await self._world.store.put_new(key, data)
+        return {"path": name, "sha256": digest, "bytes": len(data), "key": key}
+
+
+class ProbeActivities:
+    """Looks whether what a parked run waits for is well again."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @activity.defn(name=PROBE.name)
+    async def probe(self, request: ProbeRequest) -> bool:
+        """True when the cause is gone; fails, to be tried again later, while it is not."""
+        if request.kind == "bundle" and request.bundle is not None:
+            await self._world.bundles.manifest(request.bundle)
+        elif request.kind == "checkpoint" and request.head is not None:
+            await self._world.checkpoints.chain(request.thread, request.head)
+        elif await self._world.store.get(f"{folder(request.thread)}/probe") is None:
+            await self._world.store.put_new(f"{folder(request.thread)}/probe", b"")
+        return True
+
+
+def files_in(workspace: Path) -> list[tuple[str, Path]]:
+    """The regular files of a workspace, by name; links are not followed."""
+    if not workspace.is_dir():
+        return []
+    paths = [path for path in workspace.rglob("*") if path.is_file() and not path.is_symlink()]
+    return sorted((path.relative_to(workspace).as_posix(), path) for path in paths)

@@ -1,0 +1,111 @@
+"""The failures, and whose fault each one is.
+
+    ApplicationError (temporalio)
+    └── Failure
+        ├── the caller's: InvalidInput, UnknownBundle, BundleConflict
+        ├── the model's: ModelRequestRejected, ModelUnavailable, ContextOverflow, InvalidModelOutput
+        ├── the record's: CheckpointConflict, IncompatiblePayload
+        ├── mendable, so the run is parked: CheckpointDamaged, StoreUnavailable, BundleUnavailable, RateLimited
+        └── passing, so the server tries again: ModelTrouble
+
+What a tool says of itself is not here: it is an answer to the model, not an exception.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from temporalio.exceptions import ApplicationError
+
+MESSAGE_BYTES = 4000
+"""Failure messages stay under 4 KiB."""
+
+
+class Failure(ApplicationError):
+    """A failure with a name that users may rely on. The class's name is the failure's type."""
+
+    retryable = False
+
+    def __init__(self, message: str, *details: object, retry_after: float | None = None) -> None:
+        super().__init__(
+            cut(message),
+            *details,
+            type=type(self).__name__,
+            non_retryable=not self.retryable,
+            next_retry_delay=None if retry_after is None else timedelta(seconds=retry_after),
+        )
+
+
+class InvalidInput(Failure):
+    """The input of the run is not what the contract says; the message names the field."""
+
+
+class UnknownBundle(Failure):
+    """No bundle of that name or version; the message lists those that exist."""
+
+
+class BundleConflict(Failure):
+    """A bundle folder changed its content without changing its version."""
+
+
+class BundleUnavailable(Failure):
+    """The manifest that the run is pinned to cannot be had."""
+
+
+class ModelRequestRejected(Failure):
+    """The model server refused the request in a way that a retry cannot mend."""
+
+
+class ModelUnavailable(Failure):
+    """The model server failed for longer than the bundle allows."""
+
+
+class ModelTrouble(Failure):
+    """A passing fault of the model server."""
+
+    retryable = True
+
+
+class RateLimited(Failure):
+    """The model server asked for a longer wait than the bundle's cap. The first detail is the wait in seconds."""
+
+
+class ContextOverflow(Failure):
+    """The context is too long for the model."""
+
+
+class InvalidModelOutput(Failure):
+    """The model server keeps answering what is no answer."""
+
+
+class CheckpointDamaged(Failure):
+    """A checkpoint is missing, has another digest, or a schema that this release does not know."""
+
+
+class CheckpointConflict(Failure):
+    """Another record stands under the same key. Neither is chosen."""
+
+
+class IncompatiblePayload(Failure):
+    """A stored record does not fit the model that reads it."""
+
+
+class StoreUnavailable(Failure):
+    """The object store cannot be reached, or refuses."""
+
+    retryable = True
+
+
+def cut(text: str, size: int = MESSAGE_BYTES) -> str:
+    """The text in at most `size` bytes of UTF-8, with a mark where it was cut."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= size:
+        return data.decode("utf-8")
+    return data[: size - 4].decode("utf-8", "ignore") + " …"
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """The text with every secret of at least six characters replaced."""
+    for secret in secrets:
+        if len(secret) >= 6:
+            text = text.replace(secret, "[redacted]")
+    return text

@@ -1,0 +1,215 @@
+"""Judging what a model sent: each tool call becomes a decision, recorded with the turn.
+
+Nothing is repaired or guessed: a call that is not exactly right is answered with what is wrong with it, and not run.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from activities.canonical import digest, preview
+from activities.context import tool_message
+from activities.entries import Entries
+from activities.ledger import Ledger
+from activities.manifest import Manifest, ToolSpec, wire_name
+from activities.policy import recovery_effect, rule_call
+from activities.tools import Registry
+from workflows.keys import operation_id
+from workflows.messages import explain, loads
+from workflows.records import Call, TurnRequest
+
+SHOWN_ARGUMENTS = 16_384
+"""Bytes of arguments that a request to a person holds in full; larger ones are previews, and `perdure show` has all."""
+
+
+@dataclass(frozen=True)
+class RawCall:
+    """A call as the model sent it: nothing about it is trusted."""
+
+    provider_id: str
+    name: str
+    arguments: str
+
+
+@dataclass
+class Judged:
+    """A call with its decision, as the workflow gets it, and as the context keeps it."""
+
+    call: Call
+    message: dict[str, Any]
+
+
+@dataclass
+class Bench:
+    """Judges the calls of one turn, in order."""
+
+    request: TurnRequest
+    manifest: Manifest
+    registry: Registry
+    entries: Entries
+    ledger: Ledger
+    cut: bool = False
+    numbers: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)
+
+    async def judge(self, raw: Sequence[RawCall]) -> list[Judged]:
+        """One decision for every call."""
+        self.numbers = dict(self.request.numbers)
+        return [await self._judge(index, call) for index, call in enumerate(raw)]
+
+    async def _judge(self, index: int, raw: RawCall) -> Judged:
+        call_id = f"{self.request.turn}.{index}"
+        spec = self.manifest.tool(raw.name)
+        tool = spec.name if spec else preview(raw.name, 64)
+        try:
+            arguments = parse_arguments(raw.arguments, self.cut)
+        except ValueError as error:
+            message = _message(call_id, raw, {"malformed_arguments": preview(raw.arguments)})
+            return await self._answered(call_id, tool, message, f"{error}. The call was not run.")
+        message = _message(call_id, raw, arguments)
+        if spec is None:
+            names = ", ".join(wire_name(each.name) for each in self.manifest.tools) or "none"
+            return await self._answered(call_id, tool, message, f"There is no tool {tool!r}. The tools are: {names}.")
+        try:
+            final = final_arguments(self.registry, spec, arguments)
+        except ValueError as error:
+            return await self._answered(call_id, tool, message, f"{error}. The call was not run.")
+        if index >= self.manifest.file.limits.calls_per_turn:
+            most = self.manifest.file.limits.calls_per_turn
+            return await self._answered(call_id, tool, message, f"Only {most} calls are run in one turn; call again.")
+        return await self._decide(call_id, spec, final, message)
+
+    async def _decide(self, call_id: str, spec: ToolSpec, final: dict[str, Any], message: dict[str, Any]) -> Judged:
+        request_digest = digest_request(spec, final)
+        if request_digest in self.request.denied:
+            return await self._answered(call_id, spec.name, message, "A person denied this very call. It was not run.")
+        effect = recovery_effect(self.manifest, spec, final)
+        if effect != "read" and request_digest in self.seen:
+            same = self.seen[request_digest]
+            return await self._answered(call_id, spec.name, message, f"The same as call {same}. It was not run again.")
+        self.seen[request_digest] = call_id
+        if self.cut and effect != "read":
+            return await self._answered(call_id, spec.name, message, f"{_CUT}. The call was not run.")
+        decision, reason, timeout = ruling(self.manifest, self.registry, spec, final)
+        if decision == "deny":
+            return await self._answered(call_id, spec.name, message, f"Denied by policy ({reason}). It was not run.")
+        operation = await self._operation(spec, effect, request_digest)
+        asks = spec.question or decision == "ask"
+        shown = short_arguments(final, SHOWN_ARGUMENTS if asks else 200)
+        call = Call(
+            id=call_id,
+            tool=spec.name,
+            decision="question" if spec.question else "ask" if asks else "allow",
+            summary=summarize(spec.name, final),
+            effect=effect,
+            local=spec.local,
+            timeout=spec.timeout,
+            ask_timeout=timeout if asks else None,
+            reason=reason if asks else None,
+            operation_id=operation,
+            fingerprint=fingerprint(self.manifest, spec, final, operation) if asks or effect != "read" else None,
+            request_digest=request_digest if asks or effect != "read" else None,
+            arguments=shown if isinstance(shown, dict) else None,
+            arguments_preview=shown if isinstance(shown, str) else None,
+        )
+        return Judged(call, message)
+
+    async def _operation(self, spec: ToolSpec, effect: str, request_digest: str) -> str:
+        number = self.numbers.get(spec.name, 0) + 1
+        self.numbers[spec.name] = number
+        name = operation_id(self.request.thread, spec.name, number)
+        if self.request.branched and effect != "read":
+            held = await self.ledger.prepared(self.request.thread, name)
+            if held is not None and held.request_digest != request_digest:
+                return f"{name}~{self.request.branch}"  # the path before the reset used this number for another request
+        return name
+
+    async def _answered(self, call_id: str, tool: str, message: dict[str, Any], text: str) -> Judged:
+        ref = await self.entries.put(self.request.thread, tool_message(call_id, tool, text), text)
+        return Judged(Call(id=call_id, tool=tool, decision="answered", answer=ref, reason=preview(text)), message)
+
+
+_CUT = "The output limit cut this call: send it again in smaller pieces"
+
+
+def ruling(manifest: Manifest, registry: Registry, spec: ToolSpec, final: dict[str, Any]) -> tuple[str, str, float]:
+    """What policy and the tool's own guard say of a call: decision, reason, and how long an ask waits in seconds."""
+    found = rule_call(manifest, spec, final)
+    tool = registry.get(spec.name)
+    if found.decision == "allow" and tool is not None and tool.guard is not None:
+        reason = tool.guard(final, manifest.file.options.get(spec.name, {}))
+        if reason is not None:
+            return "ask", reason, found.timeout
+    return found.decision, found.reason, found.timeout
+
+
+def parse_arguments(text: str, cut: bool = False) -> dict[str, Any]:
+    """The arguments as an object; nothing and `null` count as an empty one. Raises ValueError that says why."""
+    try:
+        value = loads(text) if text.strip() else {}
+    except ValueError as error:
+        if cut:
+            raise ValueError(_CUT) from None
+        raise ValueError(f"The arguments are malformed ({error}): {preview(text)!r}") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"The arguments must be a JSON object, not {type(value).__name__}")
+    try:
+        _json(value).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("The arguments hold half of a surrogate pair, which is no character") from None
+    return value
+
+
+def final_arguments(registry: Registry, spec: ToolSpec, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as the tool will get them, defaults filled in. Raises ValueError that names the field."""
+    tool = registry.get(spec.name)
+    if tool is None:
+        raise ValueError(f"The tool {spec.name} is no longer available")
+    try:
+        return tool.canonical(arguments)
+    except ValidationError as error:
+        raise ValueError(f"The arguments do not fit: {explain(error)}") from None
+
+
+def digest_request(spec: ToolSpec, final: dict[str, Any]) -> str:
+    """Equal requests have equal ones, in whichever run and under whichever policy they are made."""
+    return digest({"tool": spec.name, "schema": spec.digest, "arguments": final})
+
+
+def fingerprint(manifest: Manifest, spec: ToolSpec, final: dict[str, Any], operation: str) -> str:
+    """What an approval is for: this tool as it is, these final arguments, this policy, this operation, and no other."""
+    parts = {
+        "tool": spec.name,
+        "schema": spec.digest,
+        "arguments": final,
+        "policy": manifest.digests["policy"],
+        "operation_id": operation,
+    }
+    return f"fx:v1:{digest(parts)}"
+
+
+def short_arguments(final: dict[str, Any], most: int) -> dict[str, Any] | str:
+    """The arguments themselves where their JSON is at most `most` bytes long, else how it begins."""
+    text = _json(final)
+    return final if len(text.encode("utf-8", "replace")) <= most else preview(text)
+
+
+def summarize(tool: str, final: dict[str, Any]) -> str:
+    """A line for the timeline: the tool and its first short argument."""
+    first = next((str(value) for value in final.values() if isinstance(value, str | int) and str(value)), "")
+    return preview(f"{tool} {re.sub(r'^https?://', '', first)}".strip(), 100)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _message(call_id: str, raw: RawCall, arguments: dict[str, Any]) -> dict[str, Any]:
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", wire_name(raw.name))[:64] or "unnamed"
+    return {"id": call_id, "provider_id": raw.provider_id, "tool": name, "arguments": _json(arguments)}

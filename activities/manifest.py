@@ -1,0 +1,163 @@
+"""What a bundle says, as typed records: the tables of bundle.toml, and the manifest that a run is pinned to."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from activities.durations import Seconds
+from workflows.records import Effect, Limits
+from workflows.state import STATE_SCHEMA, WORKFLOW_VERSION
+
+
+class Part(BaseModel):
+    """A table of bundle.toml. Unknown keys are refused by name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Price(Part):
+    """US dollars per million tokens."""
+
+    input: float = 0.0
+    cached_input: float | None = None
+    output: float = 0.0
+
+
+class Model(Part):
+    """One route to a model. Routes are tried in order."""
+
+    model: str
+    api: Literal["chat"] = "chat"
+    base_url_env: str = "OPENAI_BASE_URL"
+    api_key_env: str = "OPENAI_API_KEY"
+    stream: bool = True
+    max_output_tokens: Annotated[int, Field(gt=0)] | None = None
+    context_tokens: Annotated[int, Field(gt=0)] = 128_000
+    temperature: float | None = None
+    retry_after_cap: Seconds = 900.0
+    unavailable_after: Seconds = 1800.0
+    price: Price = Price()
+
+
+class Budget(Limits):
+    """The limits, and how long (seconds) a run that reached one waits for more."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    wait: Seconds = 86_400.0
+
+
+class Session(Part):
+    """When a new session begins."""
+
+    boundary: Literal["reset", "compact", "off"] = "reset"
+    at: Annotated[float, Field(gt=0, le=1)] = 0.8
+
+
+class Rule(Part):
+    """One policy rule; the first whose `tool` glob and `when` match decides. `timeout`: seconds that an ask waits."""
+
+    tool: str
+    when: str | None = None
+    decision: Literal["allow", "ask", "deny"]
+    timeout: Seconds | None = None
+    reason: str | None = None
+
+
+class EffectRule(Part):
+    """How some calls of a tool recover; policy defaults still go by the declared class."""
+
+    tool: str
+    when: str | None = None
+    effect: Effect
+
+
+class Effects(Part):
+    """What an equal request in the ancestry means, and what happens to effects when a run fails."""
+
+    repeat: Literal["ask", "run", "reuse"] = "ask"
+    on_end: Literal["keep", "compensate"] = "keep"
+
+
+class Caps(Part):
+    """Caps on what one run may do wrong, and on what a tool may say to the model (characters)."""
+
+    calls_per_turn: Annotated[int, Field(gt=0)] = 32
+    bad_turns: Annotated[int, Field(gt=0)] = 5
+    denials: Annotated[int, Field(gt=0)] = 5
+    tool_output: Annotated[int, Field(ge=1000)] = 50_000
+
+
+class BundleFile(Part):
+    """All of bundle.toml. Tables that are named like a tool are that tool's options."""
+
+    description: str = ""
+    tools: list[str] = Field(default_factory=list)
+    versions: dict[str, str] = Field(default_factory=dict)
+    model: list[Model] = Field(min_length=1)
+    budget: Budget = Budget()
+    session: Session = Session()
+    policy: list[Rule] = Field(default_factory=list)
+    effect: list[EffectRule] = Field(default_factory=list)
+    effects: Effects = Effects()
+    limits: Caps = Caps()
+    approvals: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    @field_validator("versions")
+    @classmethod
+    def _known_versions(cls, value: dict[str, str]) -> dict[str, str]:
+        if unknown := set(value) - {"prompt", "model_config", "tool_schema", "state_schema"}:
+            raise ValueError(f"unknown version names: {', '.join(sorted(unknown))}")
+        return value
+
+
+class ToolSpec(Part):
+    """A tool as the bundle's manifest pins it: what the model is shown and how it recovers."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    effect: Effect
+    on_unknown: Literal["review", "skip", "retry"] = "review"
+    local: bool = False
+    question: bool = False
+    timeout: float = 30.0
+    key_valid: float = 86_400.0
+    digest: str
+
+
+class Manifest(BaseModel):
+    """A bundle version with the tools it had when it was first used: the unit that a run is pinned to."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    version: str
+    folder_digest: str
+    prompt: str
+    file: BundleFile
+    tools: list[ToolSpec]
+    digests: dict[str, str]
+
+    def tool(self, name: str) -> ToolSpec | None:
+        """The tool of that name, in either form (`crm.refund`, `crm__refund`)."""
+        return next((tool for tool in self.tools if name in (tool.name, wire_name(tool.name))), None)
+
+    def versions(self, digest_of_manifest: str, build_id: str) -> dict[str, str]:
+        """What a result and a checkpoint record of where they came from."""
+        named = self.file.versions
+        return {
+            "workflow": WORKFLOW_VERSION,
+            "state_schema": named.get("state_schema", STATE_SCHEMA),
+            "prompt": named.get("prompt", self.version),
+            "model_config": named.get("model_config", self.version),
+            "tool_schema": named.get("tool_schema", self.version),
+            "bundle": f"{self.name}@{self.version}",
+            "bundle_digest": digest_of_manifest,
+            "build_id": build_id,
+        }
+
+
+def wire_name(name: str) -> str:
+    """A tool's name as models see it: providers allow no dot."""
+    return name.replace(".", "__")

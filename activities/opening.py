@@ -1,0 +1,141 @@
+"""The activity `run.open`: the input is read, the bundle pinned, the first checkpoint written."""
+
+import json
+from typing import Annotated, Any
+
+import jsonschema
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from temporalio import activity
+from temporalio.common import RawValue
+
+from activities.canonical import digest, preview
+from activities.checkpoints import Checkpoint, Inputs, now_iso
+from activities.durations import Seconds
+from activities.errors import InvalidInput
+from activities.world import World
+from workflows.catalog import OPEN
+from workflows.keys import thread_name
+from workflows.messages import decode_json, explain
+from workflows.records import Limits, Opening, OpenRequest
+
+EXAMPLE = """temporal workflow start --type AgentRun --task-queue perdure --input '{"goal": "what to do"}'"""
+
+
+class Totals(Limits):
+    """Limits that may only be tightened, and how long a stopped run waits for more."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    turns: Annotated[int, Field(ge=0)] | None = None
+    tokens: Annotated[int, Field(ge=0)] | None = None
+    tool_calls: Annotated[int, Field(ge=0)] | None = None
+    cost_usd: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] | None = None
+    seconds: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] | None = None
+    wait: Seconds | None = None
+
+
+class RunInput(BaseModel):
+    """What a run may be started with."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    goal: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    bundle: Annotated[str, StringConstraints(min_length=1, max_length=200)] = "assistant"
+    inputs: dict[str, Any] | None = None
+    budget: Totals = Totals()
+    interactive: bool = False
+    output_schema: dict[str, Any] | None = None
+
+
+class OpenActivities:
+    """Opens runs."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @activity.defn(name=OPEN.name)
+    async def open(self, request: OpenRequest, payload: RawValue) -> Opening:
+        """Raises InvalidInput, UnknownBundle or BundleConflict; StoreUnavailable where a retry may help."""
+        wanted = read_input(request, payload)
+        bundle, manifest = await self._world.bundles.pin(wanted.bundle, self._world.specs)
+        thread = thread_name(request.workflow_id, request.first_execution_run_id)
+        versions = manifest.versions(bundle.digest, self._world.build_id)
+        head = await self._first_checkpoint(thread, request.branch, wanted, versions)
+        return Opening(
+            thread=thread,
+            goal=preview(wanted.goal),
+            bundle=bundle,
+            versions=versions,
+            limits=tighter(manifest.file.budget, wanted.budget),
+            head=head.head(),
+            bytes=head.size,
+            at=head.timestamp,
+            budget_wait=manifest.file.budget.wait if wanted.budget.wait is None else wanted.budget.wait,
+            interactive=wanted.interactive,
+            structured=wanted.output_schema is not None,
+            max_denials=manifest.file.limits.denials,
+            max_bad_turns=manifest.file.limits.bad_turns,
+            search_attributes=self._world.has_search_attributes,
+        )
+
+    async def _first_checkpoint(
+        self, thread: str, branch: str, wanted: RunInput, versions: dict[str, str]
+    ) -> Checkpoint:
+        body: dict[str, Any] = {"role": "user", "text": first_message(wanted)}
+        if wanted.output_schema is not None:
+            body["output_schema"] = wanted.output_schema
+        entry = await self._world.entries.put(thread, body, wanted.goal)
+        return await self._world.checkpoints.save(
+            Checkpoint(
+                thread=thread,
+                branch=branch,
+                sequence=0,
+                parent=None,
+                step_id="open",
+                inputs=Inputs(entries=[entry.sha256], request_digest=digest([entry.sha256, versions["bundle_digest"]])),
+                versions=versions,
+                timestamp=now_iso(),
+            )
+        )
+
+
+def read_input(request: OpenRequest, payload: RawValue) -> RunInput:
+    """The input, or InvalidInput that names the field."""
+    try:
+        if request.cron:
+            raise ValueError("a cron schedule is not supported: use a Schedule (temporal schedule create)")
+        if request.payloads != 1:
+            raise ValueError(f"one input is wanted, {request.payloads} were given")
+        value = decode_json(payload)
+        if isinstance(value, str):
+            value = {"goal": value}
+        if not isinstance(value, dict):
+            raise ValueError(f"a goal (string) or an object is wanted, not {type(value).__name__}")
+        wanted = RunInput.model_validate(value)
+        if wanted.output_schema is not None:
+            jsonschema.validators.validator_for(wanted.output_schema).check_schema(wanted.output_schema)
+        return wanted
+    except ValidationError as error:
+        reason = explain(error)
+    except jsonschema.SchemaError as error:
+        reason = f"field `output_schema` is no JSON Schema: {error.message[:200]}"
+    except ValueError as error:
+        reason = str(error)
+    raise InvalidInput(f"{reason}. Start it like this: {EXAMPLE}")
+
+
+def tighter(bundle: Limits, wanted: Limits) -> Limits:
+    """The smaller of both, limit by limit."""
+
+    def least(name: str) -> Any:
+        values = [v for v in (getattr(bundle, name), getattr(wanted, name)) if v is not None]
+        return min(values) if values else None
+
+    return Limits(**{name: least(name) for name in Limits.model_fields})
+
+
+def first_message(wanted: RunInput) -> str:
+    """The goal, and the inputs as JSON below it."""
+    if not wanted.inputs:
+        return wanted.goal
+    return f"{wanted.goal}\n\nInputs:\n{json.dumps(wanted.inputs, ensure_ascii=False, indent=1)}"

@@ -1,0 +1,193 @@
+"""The object store: five verbs over a local folder, memory, S3, GCS or Azure, chosen by a URL.
+
+`put_new` is put-if-absent: of any number of racing writers exactly one gets True. On a local folder a put counts once
+the file and its folder are synced to disk; elsewhere once the service has answered. "Not there" is an answer (`None`);
+"cannot be read" is StoreUnavailable, and never the same thing.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import MemoryStore, ObjectStore, from_url
+
+from activities.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+
+class Store(Protocol):
+    """Where the bodies live. Keys are `/`-separated. Every verb raises StoreUnavailable when the store fails."""
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Writes, whatever was there."""
+
+    async def put_new(self, key: str, data: bytes) -> bool:
+        """Writes unless something is there; False: something was, and stays."""
+
+    async def get(self, key: str) -> bytes | None:
+        """The bytes, or None when there is no such key."""
+
+    async def keys(self, prefix: str) -> list[str]:
+        """The keys below a folder, in no promised order."""
+
+    async def delete(self, prefix: str) -> int:
+        """Deletes everything below a folder; how many objects that were."""
+
+
+def open_store(url: str) -> Store:
+    """The store for `file:///folder`, `memory://`, `s3://…`, `gs://…` or `az://…`. Raises ValueError otherwise."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        if parts.netloc or not parts.path:
+            raise ValueError(f"PERDURE_STORE: {url!r} is not a file URL; write file:///an/absolute/folder")
+        return LocalStore(Path(unquote(parts.path)))
+    if parts.scheme == "memory":
+        return RemoteStore(MemoryStore(), "memory")
+    if parts.scheme in ("s3", "gs", "az"):
+        return RemoteStore(from_url(url), f"{parts.scheme}://{parts.netloc}")
+    raise ValueError(f"PERDURE_STORE: {url!r} is not known; use file:///…, s3://…, gs://… or az://…")
+
+
+class LocalStore:
+    """A folder. A file appears under its final name only when its content is on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"file://{self.folder}"
+
+    async def put(self, key: str, data: bytes) -> None:
+        await self._guard(asyncio.to_thread(self._write, key, data, False))
+
+    async def put_new(self, key: str, data: bytes) -> bool:
+        return await self._guard(asyncio.to_thread(self._write, key, data, True))
+
+    async def get(self, key: str) -> bytes | None:
+        try:
+            return await self._guard(asyncio.to_thread(self._path(key).read_bytes))
+        except FileNotFoundError:
+            return None
+
+    async def keys(self, prefix: str) -> list[str]:
+        return await self._guard(asyncio.to_thread(self._walk, prefix))
+
+    async def delete(self, prefix: str) -> int:
+        keys = await self.keys(prefix)
+        for key in keys:
+            await self._guard(asyncio.to_thread(self._path(key).unlink, True))
+        return len(keys)
+
+    def _path(self, key: str) -> Path:
+        parts = key.split("/")
+        if any(part in ("", ".", "..") for part in parts):
+            raise ValueError(f"not a store key: {key!r}")
+        return self.folder.joinpath(*parts)
+
+    def _write(self, key: str, data: bytes, new: bool) -> bool:
+        path = self._path(key)
+        if new and path.exists():
+            return False
+        self._make_folder(path.parent)
+        aside = path.parent / f".{secrets.token_hex(8)}.tmp"
+        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if new:
+                os.link(aside, path)
+            else:
+                os.replace(aside, path)
+        except FileExistsError:
+            return False
+        finally:
+            aside.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+        return True
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        if folder != self.folder:
+            self._make_folder(folder.parent)
+            folder.mkdir(exist_ok=True, mode=0o700)
+        else:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _sync_folder(folder.parent)
+
+    def _walk(self, prefix: str) -> list[str]:
+        top = self._path(prefix.rstrip("/")) if prefix else self.folder
+        found = (path for path in top.rglob("*") if not path.name.endswith(".tmp") and path.is_file())
+        return [path.relative_to(self.folder).as_posix() for path in found]
+
+    async def _guard(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreUnavailable(f"the store {self!r} failed: {error.strerror}") from None
+
+
+class RemoteStore:
+    """A bucket (or memory) through obstore, which retries short faults itself."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self.store, self.name = store, name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    async def put(self, key: str, data: bytes) -> None:
+        await self._guard(obstore.put_async(self.store, key, data))
+
+    async def put_new(self, key: str, data: bytes) -> bool:
+        try:
+            await self._guard(obstore.put_async(self.store, key, data, mode="create"))
+        except AlreadyExistsError:
+            return False
+        return True
+
+    async def get(self, key: str) -> bytes | None:
+        try:
+            found = await self._guard(obstore.get_async(self.store, key))
+            return bytes(await self._guard(found.bytes_async()))
+        except (NotFoundError, FileNotFoundError):
+            return None
+
+    async def keys(self, prefix: str) -> list[str]:
+        return await self._guard(self._collect(prefix))
+
+    async def delete(self, prefix: str) -> int:
+        keys = await self.keys(prefix)
+        if keys:
+            await self._guard(obstore.delete_async(self.store, keys))
+        return len(keys)
+
+    async def _collect(self, prefix: str) -> list[str]:
+        return [item["path"] async for batch in obstore.list(self.store, prefix=prefix or None) for item in batch]
+
+    async def _guard(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except (AlreadyExistsError, NotFoundError, FileNotFoundError):
+            raise
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the store {self!r} failed: {type(error).__name__}") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

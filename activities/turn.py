@@ -1,0 +1,178 @@
+"""The activity `model.turn`: load the context, ask the model, judge its answer, publish the checkpoint.
+
+The checkpoint is the commit of the turn. An attempt that finds it returns what it says: nothing is paid for twice.
+"""
+
+import time
+from typing import Any
+
+import jsonschema
+from pydantic import ValidationError
+from temporalio import activity
+
+from activities.canonical import digest, preview
+from activities.checkpoints import Checkpoint, Inputs, Outputs, now_iso, same_request
+from activities.context import Messages, check
+from activities.errors import CheckpointDamaged, ModelTrouble, ModelUnavailable, cut
+from activities.execution import heartbeats
+from activities.gateway import Reply
+from activities.judge import Bench, Judged
+from activities.manifest import Manifest, Model
+from activities.render import render, tools
+from activities.world import World
+from workflows.catalog import MODEL_TURN
+from workflows.keys import checkpoint_key
+from workflows.messages import decode_json, loads
+from workflows.records import Head, Ref, Turn, TurnKind, TurnRequest
+
+OUTPUT_BYTES = 1_000_000
+"""The most of a final answer that travels through history."""
+
+
+class TurnActivities:
+    """Takes turns."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @activity.defn(name=MODEL_TURN.name)
+    async def turn(self, request: TurnRequest) -> Turn:
+        """One turn. Raises the model's failures (see `activities.errors`), CheckpointDamaged, CheckpointConflict."""
+        refs, new = await self._world.contexts.store_items(request.thread, request.new)
+        asked = request_digest(request, refs)
+        found = await self._world.checkpoints.find(request.thread, request.branch, request.turn)
+        if found is not None:
+            same_request(found, asked)
+            return recorded_turn(found)
+        manifest = await self._world.bundles.manifest(request.bundle)
+        context = [*await self._world.contexts.load(request.thread, request.head), *new]
+        check(context)
+        reply = await self._ask(manifest.file.model, render(manifest, context), tools(manifest))
+        turn, message = await self._judge(request, manifest, context, reply)
+        saved = await self._save(request, refs, asked, turn, message, manifest)
+        if saved.outputs.message is not None:  # the saved one: another attempt may have been first
+            context.append(saved.outputs.message)
+        self._world.contexts.keep(request.thread, saved.head(), context)
+        return recorded_turn(saved)
+
+    async def _ask(self, routes: list[Model], messages: Messages, offered: list[dict[str, Any]]) -> Reply:
+        """The first route's answer, with heartbeats that carry since when it has been failing."""
+        route, since = routes[0], first_failure()
+        try:
+            async with heartbeats(since):
+                return await self._world.gateway.ask(route, messages, offered)
+        except ModelTrouble as error:
+            failing_since = since or time.time()
+            activity.heartbeat(failing_since)
+            if time.time() - failing_since < route.unavailable_after:
+                raise
+            raise ModelUnavailable(
+                f"{error.message}; failing for {time.time() - failing_since:.0f} s, longer than unavailable_after"
+            ) from None
+
+    async def _judge(
+        self, request: TurnRequest, manifest: Manifest, context: Messages, reply: Reply
+    ) -> tuple[Turn, dict[str, Any] | None]:
+        kind, judged = kind_of(reply), list[Judged]()
+        if kind == "calls":
+            bench = Bench(
+                request, manifest, self._world.registry, self._world.entries, self._world.ledger, cut=reply.cut
+            )
+            judged = await bench.judge(reply.calls)
+        output, structured, nudge = reply.refusal or reply.text, None, None
+        if kind == "empty":
+            nudge = (
+                "Your last message was cut off at the output limit." if reply.cut else "Your last message was empty."
+            )
+            nudge += " Call a tool, or give your final answer."
+        elif kind == "answer" and (schema := context[0].get("output_schema")) is not None:
+            structured, nudge = read_structured(output, schema)
+            kind = "empty" if nudge else "answer"
+        turn = Turn(
+            head=Head(branch=request.branch, sequence=request.turn, sha256=""),
+            kind=kind,
+            text=preview(output),
+            calls=[each.call for each in judged],
+            usage=reply.usage,
+            model=reply.model,
+            output=cut(output, OUTPUT_BYTES) if kind not in ("calls", "empty") else None,
+            structured=structured,
+            nudge=nudge,
+        )
+        message = {"role": "assistant", "text": output, "calls": [each.message for each in judged]}
+        return turn, message if output or judged else None
+
+    async def _save(
+        self,
+        request: TurnRequest,
+        refs: list[Ref],
+        asked: str,
+        turn: Turn,
+        message: dict[str, Any] | None,
+        manifest: Manifest,
+    ) -> Checkpoint:
+        head = request.head
+        record = Checkpoint(
+            thread=request.thread,
+            branch=request.branch,
+            sequence=request.turn,
+            parent={"key": checkpoint_key(request.thread, head.branch, head.sequence), "sha256": head.sha256},
+            step_id=f"turn-{request.turn}",
+            inputs=Inputs(entries=[ref.sha256 for ref in refs], request_digest=asked),
+            outputs=Outputs(message=message, turn=turn.model_dump(mode="json", exclude_unset=True)),
+            effects=[call.fingerprint for call in turn.calls if call.fingerprint],
+            versions=manifest.versions(request.bundle, self._world.build_id),
+            usage=turn.usage,
+            timestamp=now_iso(),
+        )
+        return await self._world.checkpoints.save(record)
+
+
+def request_digest(request: TurnRequest, refs: list[Ref]) -> str:
+    """What makes two attempts the same turn: the head, what is new, and the bundle."""
+    return digest([request.head.sha256, [ref.sha256 for ref in refs], request.bundle, request.turn])
+
+
+def recorded_turn(found: Checkpoint) -> Turn:
+    """The turn that a checkpoint recorded. Raises CheckpointDamaged when it holds none."""
+    try:
+        turn = Turn.model_validate(found.outputs.turn)
+    except ValidationError:
+        raise CheckpointDamaged(f"checkpoint {found.sequence} of {found.thread} holds no turn") from None
+    return turn.model_copy(update={"head": found.head(), "bytes": found.size, "at": found.timestamp})
+
+
+def kind_of(reply: Reply) -> TurnKind:
+    """What a reply is. Calls decide, not the finish reason; but what a filter or a refusal stopped is not acted on."""
+    if reply.refusal:
+        return "refused"
+    if reply.finish_reason == "content_filter":
+        return "content_filtered"
+    if reply.calls:
+        return "calls"
+    if not reply.text.strip() or reply.finish_reason == "length":
+        return "empty"
+    return "answer"
+
+
+def read_structured(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
+    """The JSON of a final answer, out of a code fence if it stands in one; and what is wrong with it, if anything."""
+    body = text.strip()
+    if "```" in body:
+        body = body.split("```")[1].removeprefix("json").strip()
+    try:
+        value = loads(body)
+        jsonschema.validate(value, schema)
+    except ValueError as error:
+        return None, f"Your final answer is not JSON ({error}). Give one JSON value and nothing else."
+    except jsonschema.ValidationError as error:
+        where = "/".join(str(part) for part in error.absolute_path) or "the value"
+        return None, f"Your final answer does not satisfy the schema: {where}: {error.message[:300]}"
+    return value, None
+
+
+def first_failure() -> float | None:
+    """Since when this turn's model requests have been failing, as the last attempt's heartbeat says (Unix time)."""
+    details = activity.info().heartbeat_details
+    since = decode_json(details[0]) if details else None
+    return float(since) if isinstance(since, int | float) else None

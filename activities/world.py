@@ -1,0 +1,79 @@
+"""Everything of the world that the activities touch, handed to them in one piece by the worker."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from activities.bundles import Bundles
+from activities.canonical import digest
+from activities.checkpoints import Checkpoints
+from activities.context import Contexts
+from activities.entries import Entries
+from activities.errors import redact
+from activities.gateway import Gateway, Lookup
+from activities.ledger import Ledger
+from activities.manifest import ToolSpec
+from activities.store import Store
+from activities.tools import Registry, Tool
+from activities.tools.executor import Executor
+
+
+class World:
+    """The parts, wired. `has_search_attributes` is what the worker found in its namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        executor: Executor,
+        lookup: Lookup,
+        *,
+        bundle_folders: Sequence[Path] = (),
+        workspaces: Path,
+        credentials: Mapping[str, str] | None = None,
+        private_hosts: Sequence[str] = (),
+        build_id: str = "",
+        has_search_attributes: bool = False,
+    ) -> None:
+        self.store, self.registry, self.executor = store, registry, executor
+        self.gateway = Gateway(lookup)
+        self.entries = Entries(store)
+        self.checkpoints = Checkpoints(store)
+        self.contexts = Contexts(self.checkpoints, self.entries)
+        self.ledger = Ledger(store)
+        self.bundles = Bundles(store, bundle_folders)
+        self.workspaces = workspaces
+        self.credentials = dict(credentials or {})
+        self.private_hosts = tuple(private_hosts)
+        self.build_id = build_id
+        self.has_search_attributes = has_search_attributes
+
+    def specs(self, globs: Sequence[str]) -> list[ToolSpec]:
+        """The tools that a bundle's globs name. Raises UnknownTool, which names those that exist."""
+        return [spec_of(tool) for tool in self.registry.match(globs)]
+
+    def workspace(self, thread: str) -> Path:
+        """The folder of one run, made if need be."""
+        path = self.workspaces / thread
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def redact(self, text: str) -> str:
+        """The text without the credentials that this worker holds."""
+        return redact(text, self.credentials.values())
+
+
+def spec_of(tool: Tool) -> ToolSpec:
+    """A tool as a manifest pins it."""
+    parts = {"name": tool.name, "description": tool.description, "parameters": tool.schema, "effect": tool.effect}
+    return ToolSpec(
+        name=tool.name,
+        description=tool.description,
+        parameters=tool.schema,
+        effect=tool.effect,
+        on_unknown=tool.on_unknown,
+        local=tool.local,
+        question=tool.question,
+        timeout=tool.timeout,
+        key_valid=tool.key_valid,
+        digest=digest(parts),
+    )

@@ -1,0 +1,217 @@
+"""What the integration tests stand on: a real server, a real HTTP model, and runs started with the `temporal` CLI."""
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from temporalio.client import Client, WorkflowHandle
+from temporalio.worker import Replayer, Worker
+
+from scripts.embedded import temporal_binary
+from scripts.scripted_model import ScriptedModel, serve
+from workers.client import WORKER_DATA_CONVERTER
+from workers.settings import Settings, read_settings
+from workers.worker import Queues, make_workers, make_world, workflow_runner
+from workflows.agent_run import AgentRun
+from workflows.fallback import UnknownWorkflow
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Stack:
+    """Perdure for one test: its own task queue, store, workspaces, bundles and model scripts, on a shared server."""
+
+    def __init__(self, address: str, folder: Path, name: str) -> None:
+        self.address, self.folder, self.name = address, folder, name
+        self.environment = {
+            "TEMPORAL_ADDRESS": address,
+            "TEMPORAL_CONFIG_FILE": os.devnull,
+            "PERDURE_TASK_QUEUE": name,
+            "PERDURE_STORE": (folder / "store").as_uri(),
+            "PERDURE_WORKSPACES": str(folder / "workspaces"),
+            "PERDURE_BUNDLES": str(folder / "bundles"),
+            "PERDURE_FETCH_PRIVATE": "127.0.0.1",
+            "OPENAI_API_KEY": "sk-test-canary-0123456789",
+        }
+        for part in ("bundles", "scripts", "store"):
+            (folder / part).mkdir(parents=True)
+        self.runs: list[str] = []
+        self.model: ScriptedModel | None = None
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    # The world outside
+
+    def script(self, name: str, *turns: dict[str, Any]) -> None:
+        """Writes what the model `name` says, turn by turn; see `say` and `call`."""
+        (self.folder / "scripts" / f"{name}.toml").write_text(tomli_w.dumps({"turn": list(turns)}))
+
+    def bundle(self, name: str, tools: list[str], *, version: str = "1", **tables: Any) -> str:
+        """Writes a bundle whose model plays the script of the same name; further tables as in bundle.toml."""
+        folder = self.folder / "bundles" / name / version
+        folder.mkdir(parents=True, exist_ok=True)
+        tables.setdefault("model", [{"model": name}])
+        (folder / "bundle.toml").write_text(tomli_w.dumps({"tools": tools, **tables}))
+        (folder / "prompt.md").write_text("You are an agent in a test.\n")
+        return f"{name}@{version}"
+
+    def serve_model(self, **options: Any) -> ScriptedModel:
+        """Starts the scripted model over what `script` wrote."""
+        self.model = serve(self.folder / "scripts", **options)
+        self.environment["OPENAI_BASE_URL"] = self.model.url
+        return self.model
+
+    def requests(self, model: str) -> dict[str, int]:
+        """How often each turn of a model was asked for."""
+        assert self.model is not None
+        return dict(self.model.stats()["requests"].get(model, {}))
+
+    # Workers
+
+    def settings(self) -> Settings:
+        """The settings that a worker of this stack reads."""
+        return read_settings(self.environment)
+
+    @asynccontextmanager
+    async def worker(self, queues: Queues = "all", **options: Any) -> AsyncIterator[list[Worker]]:
+        """Workers in this process."""
+        client = await Client.connect(self.address, data_converter=WORKER_DATA_CONVERTER)
+        world = await make_world(client, self.settings())
+        workers = make_workers(client, world, self.settings(), queues, **options)
+        for worker in workers:
+            await worker.__aenter__()
+        try:
+            yield workers
+        finally:
+            await asyncio.gather(*(worker.__aexit__(None, None, None) for worker in workers))
+            await world.gateway.close()
+            world.executor.close()
+
+    def start_worker(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        """A worker process, as a user starts it."""
+        log = (self.folder / f"worker-{len(self.processes)}.log").open("wb")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "scripts.cli", "worker", *arguments],
+            cwd=ROOT,
+            env={**plain_environment(), **self.environment, **environment},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        log.close()
+        self.processes.append(process)
+        return process
+
+    def close(self) -> None:
+        """Ends what still runs."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        if self.model is not None:
+            self.model.close()
+
+    # The CLI
+
+    async def temporal(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """`temporal …` with JSON output, as a person types it."""
+        return await self.shell(shlex.join(["temporal", *arguments, "-o", "json"]))
+
+    async def shell(self, line: str) -> subprocess.CompletedProcess[str]:
+        """A command line under bash, with the `temporal` and `perdure` of this project on the path."""
+        path = f"{Path(temporal_binary()).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**plain_environment(), **self.environment, "PATH": path}
+        run = subprocess.run
+        return await asyncio.to_thread(
+            run, ["bash", "-c", line], env=environment, cwd=ROOT, text=True, capture_output=True, timeout=120
+        )
+
+    async def start(self, value: Any, workflow_id: str | None = None, *more: str, raw: str | None = None) -> str:
+        """Starts a run by the CLI; gives its workflow id."""
+        workflow_id = workflow_id or f"{self.name}-{len(self.runs)}"
+        text = json.dumps(value, ensure_ascii=False) if raw is None else raw
+        done = await self.temporal(
+            *("workflow", "start", "--type", "AgentRun", "--task-queue", self.name),
+            *("--workflow-id", workflow_id, "--input", text, *more),
+        )
+        assert done.returncode == 0, done.stderr
+        self.runs.append(workflow_id)
+        return workflow_id
+
+    async def send(self, how: str, workflow_id: str, name: str, value: Any) -> subprocess.CompletedProcess[str]:
+        """Sends a message as `update` or `signal`, by the CLI."""
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        verb = ("update", "execute") if how == "update" else ("signal",)
+        return await self.temporal("workflow", *verb, "-w", workflow_id, "--name", name, "--input", text)
+
+
+def say(text: str, **more: Any) -> dict[str, Any]:
+    """A turn without calls: the model's answer."""
+    return {"text": text, **more}
+
+
+def call(tool: str, text: str = "", **arguments: Any) -> dict[str, Any]:
+    """A turn with one call."""
+    return {"text": text, "calls": [{"tool": tool, "arguments": arguments}]}
+
+
+def calls(*each: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """A turn with several calls."""
+    return {"text": "", "calls": [{"tool": tool, "arguments": arguments} for tool, arguments in each]}
+
+
+async def until(look: Callable[[], Any], seconds: float = 30, what: str = "it") -> Any:
+    """Waits until `look()` (a plain or an async function) gives something true, and gives that."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = look()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{what} did not happen within {seconds:g} s")
+
+
+async def pending(handle: WorkflowHandle[Any, Any], count: int = 1, seconds: float = 30) -> list[dict[str, Any]]:
+    """The open requests, once there are at least `count`."""
+
+    async def look() -> Any:
+        found = await handle.query("pending")
+        return found if len(found) >= count else None
+
+    found: list[dict[str, Any]] = await until(look, seconds, f"{count} pending request(s)")
+    return found
+
+
+async def replay(client: Client, workflow_ids: list[str]) -> None:
+    """Replays the histories of runs, continued ones too, with today's code."""
+    replayer = Replayer(
+        workflows=[AgentRun, UnknownWorkflow], data_converter=WORKER_DATA_CONVERTER, workflow_runner=workflow_runner()
+    )
+    for workflow_id in dict.fromkeys(workflow_ids):
+        async for run in client.list_workflows(f"WorkflowId = '{workflow_id}'"):
+            history = await client.get_workflow_handle(workflow_id, run_id=run.run_id).fetch_history()
+            if history.events:
+                await replayer.replay_workflow(history)
+
+
+def plain_environment() -> dict[str, str]:
+    """This process's environment without anybody's own settings."""
+    ours = ("TEMPORAL_", "PERDURE_", "OPENAI_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL, as a machine dies."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

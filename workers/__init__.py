@@ -1,0 +1,1 @@
+"""The wiring: settings, the client with its converter, and the worker processes."""

@@ -1,0 +1,59 @@
+"""The settings, and the only place that reads the environment."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CREDENTIAL = "PERDURE_CREDENTIAL_"
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used. The message names the variable and the remedy."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment says. Folders are absolute, so a worker's working directory does not matter later."""
+
+    store: str
+    bundle_folders: tuple[Path, ...]
+    tool_modules: tuple[str, ...]
+    workspaces: Path
+    task_queue: str
+    build_id: str
+    private_hosts: tuple[str, ...]
+    credentials: Mapping[str, str] = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)
+
+    def lookup(self, name: str) -> str | None:
+        """A variable that a bundle names (`api_key_env`, `base_url_env`)."""
+        return self.environment.get(name)
+
+
+def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """Reads and checks the environment. Raises SettingsError."""
+    env = os.environ if environment is None else environment
+    queue = env.get("PERDURE_TASK_QUEUE") or "perdure"
+    build_id = env.get("PERDURE_BUILD_ID") or ""
+    if build_id and not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", build_id):
+        raise SettingsError(f"PERDURE_BUILD_ID: {build_id!r} is no build id; use letters, digits, . - and _")
+    folders = tuple(Path(part).resolve() for part in (env.get("PERDURE_BUNDLES") or "").split(":") if part)
+    if missing := [folder for folder in folders if not folder.is_dir()]:
+        raise SettingsError(f"PERDURE_BUNDLES: there is no folder {missing[0]}; create it or take it out")
+    return Settings(
+        store=env.get("PERDURE_STORE") or Path(".perdure/store").resolve().as_uri(),
+        bundle_folders=folders,
+        tool_modules=_names(env.get("PERDURE_TOOLS")),
+        workspaces=Path(env.get("PERDURE_WORKSPACES") or ".perdure/workspaces").resolve(),
+        task_queue=queue,
+        build_id=build_id,
+        private_hosts=_names(env.get("PERDURE_FETCH_PRIVATE")),
+        credentials={key.removeprefix(CREDENTIAL): value for key, value in env.items() if key.startswith(CREDENTIAL)},
+        environment=dict(env),
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())

@@ -1,0 +1,218 @@
+"""AgentRun: the loop of an agent. It puts recorded facts in order; every decision is an activity's or a person's.
+
+Each line here, and in the parts it is made of, is one that running agents depend on for years: it changes only by
+patch.
+
+    showing  <-  handlers  <-  people  <-  gates  <-  tool_calls  <-  agent_run
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+from workflows import catalog
+from workflows.display import checkpoint_view
+from workflows.gates import RollOver, failure_of
+from workflows.messages import decode_json
+from workflows.queries import Queries
+from workflows.records import ClosingRequest, OpenRequest, ResultStatus, Turn, TurnRequest
+from workflows.state import RunState
+from workflows.tool_calls import ToolCalls
+
+CARRIED = "perdure_state"
+"""The key under which continue-as-new carries the state in the input."""
+
+
+@workflow.defn(name="AgentRun")
+class AgentRun(ToolCalls, Queries):
+    """One agent, one goal, from the opening to a result."""
+
+    @workflow.init
+    def __init__(self, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
+        self.state = RunState(branch=self._mint())
+        self.ended = None
+        self.rolling = False
+        self.retry_now = False
+        self.busy = 0
+        self.shown = ()
+        workflow.register_random_seed_callback(self._reseeded)
+
+    @workflow.run
+    async def run(self, value: RawValue = None, *rest: RawValue) -> dict[str, Any]:  # type: ignore[assignment]
+        """The result, as CONTRACT gives it; fails with a named failure, ends Cancelled when it is cancelled."""
+        try:
+            await self._begin(value, rest)
+            return await self._live()
+        except RollOver:
+            await self._continue_as_new()
+            raise
+        except (ActivityError, ApplicationError, asyncio.CancelledError) as error:
+            self.ended = "cancelled" if is_cancelled_exception(error) else "failed"
+            self.publish()
+            if isinstance(error, ActivityError) and self.ended == "failed":
+                raise failure_of(error) from None
+            raise
+
+    async def _live(self) -> dict[str, Any]:
+        state = self.state
+        while True:
+            if state.turn is None:
+                if not await self.may_go_on():
+                    return await self._close("budget_exhausted", reason="the limit was not raised in time")
+                state.read_inbox()
+                await self._take_turn()
+            assert state.turn is not None
+            turn = state.turn
+            if turn.kind in ("refused", "content_filtered"):
+                return await self._close(turn.kind, turn)
+            await self._answer_calls(turn)
+            if turn.kind == "answer" and not await self.more_to_do():
+                return await self._close("completed", turn)
+            state.end_turn()
+            if state.requests.denials >= state.opened.max_denials:
+                return await self._close("denied", reason=f"people denied {state.requests.denials} requests")
+            if state.bad_turns >= state.opened.max_bad_turns:
+                said = (
+                    f"{state.bad_turns} turns in a row held nothing that can be used; the last: {turn.text or 'empty'}"
+                )
+                raise ApplicationError(said, type="InvalidModelOutput", non_retryable=True)
+
+    async def _begin(self, value: RawValue | None, rest: Sequence[RawValue]) -> None:
+        info = workflow.info()
+        carried = _carried(value) if info.continued_run_id and not rest else None
+        if carried is not None:
+            fresh, self.state = self.state.branch, carried
+            if info.attempt > 1:
+                self.state.branch, self.state.branched = fresh, True
+        else:
+            payloads = [] if value is None and not rest else [value, *rest]
+            request = OpenRequest(
+                workflow_id=info.workflow_id,
+                first_execution_run_id=info.first_execution_run_id,
+                branch=self.state.branch,
+                payloads=len(payloads),
+                cron=bool(info.cron_schedule),
+            )
+            self.state.branched = self.state.branched or info.attempt > 1
+            opening = await self.mendable(lambda: catalog.OPEN.run(request, value, summary="open the run"))
+            self.state.book_opening(opening)
+        self.publish()
+
+    async def _take_turn(self) -> None:
+        state, number = self.state, self.state.at.sequence + 1
+
+        def ask() -> Awaitable[Turn]:
+            request = TurnRequest(
+                thread=state.opened.thread,
+                branch=state.branch,
+                turn=number,
+                head=state.at,
+                new=state.new,
+                bundle=state.opened.bundle.digest,
+                numbers=state.numbers,
+                denied=state.requests.denied_digests,
+                branched=state.branched,
+                session=state.session,
+            )
+            return catalog.MODEL_TURN.run(request, summary=f"model turn {number}")
+
+        state.book_turn(await self.mendable(ask))
+        self.publish()
+
+    async def _answer_calls(self, turn: Turn) -> None:
+        """All calls together; returns when each has its one answer. A rollover waits for what runs, not for people."""
+        waiting = [call for call in turn.calls if call.id not in self.state.answers]
+        tasks = [asyncio.create_task(self.answer_call(call)) for call in waiting]
+        try:
+            await workflow.wait_condition(
+                lambda: (
+                    all(task.done() for task in tasks)
+                    or any(_broke(task) for task in tasks)
+                    or (self.rolling and self.busy == 0)
+                )
+            )
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception) and not isinstance(end, RollOver):
+                raise end
+        if any(call.id not in self.state.answers for call in turn.calls):
+            raise RollOver
+
+    async def _close(self, status: ResultStatus, turn: Turn | None = None, reason: str | None = None) -> dict[str, Any]:
+        thread = self.state.opened.thread
+        queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX
+        closing = await self.mendable(
+            lambda: catalog.CLOSE.run(ClosingRequest(thread=thread), summary="store the files of the run", queue=queue)
+        )
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        self.ended = status
+        self.publish()
+        state, log = self.state, self.state.requests
+        totals = {"effects": state.effects_total, "decisions": log.logged, "artifacts": closing.total}
+        return {
+            "status": status,
+            "output": turn.output if turn else self.state.last_text(),
+            "structured": turn.structured if turn else None,
+            "reason": reason,
+            "turns": state.used.turns,
+            "sessions": state.session,
+            "usage": state.usage.model_dump(),
+            "effects": [effect.model_dump() for effect in state.effects.values()],
+            "decisions": [entry.model_dump(mode="json") for entry in log.log],
+            "artifacts": closing.artifacts,
+            "checkpoint": checkpoint_view(state),
+            "versions": state.opened.versions,
+            "total": {name: total for name, total in totals.items() if total > 50},
+        }
+
+    async def _continue_as_new(self) -> None:
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        self.tick()
+        self.state.busy_since = None
+        behavior = None
+        if workflow.info().get_current_deployment_version() is not None:
+            behavior = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
+        workflow.continue_as_new(
+            {CARRIED: self.state.model_dump(mode="json", exclude_defaults=True)}, initial_versioning_behavior=behavior
+        )
+
+    def _mint(self) -> str:
+        return f"{workflow.random().getrandbits(32):08x}"
+
+    def _reseeded(self, seed: int) -> None:
+        """A reset: what follows is another branch of the same thread."""
+        self.state.branch, self.state.branched = f"{seed & 0xFFFFFFFF:08x}", True
+
+    @workflow.signal(dynamic=True, description="Any other signal: recorded as a rejected message")
+    async def other(self, name: str, args: Sequence[RawValue]) -> None:
+        """A signal of an unknown name is not lost in silence."""
+        self.on_unknown_signal(name)
+
+
+def _broke(task: "asyncio.Task[None]") -> bool:
+    return task.done() and not task.cancelled() and not isinstance(task.exception(), RollOver | None)
+
+
+def _carried(value: RawValue | None) -> RunState | None:
+    """The state that continue-as-new carried; None when the input is an ordinary one."""
+    try:
+        body = decode_json(value)
+    except ValueError:
+        return None
+    if not isinstance(body, dict) or CARRIED not in body:
+        return None
+    try:
+        return RunState.model_validate(body[CARRIED])
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(str(part) for part in fault["loc"])
+        message = f"the state that was carried over does not fit RunState: field `{field}`: {fault['msg']}"
+        raise ApplicationError(message, type="IncompatiblePayload", non_retryable=True) from None

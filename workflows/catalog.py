@@ -1,0 +1,143 @@
+"""Every command a workflow can issue: its name on the wire, input, output, time limits and retries, and no other place.
+
+The names are pinned apart from the Python names: they are in the histories of runs that are alive.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+from workflows import records
+
+TOOLS_QUEUE_SUFFIX = "-tools"
+"""Tools run on a queue of their own, so that only tool workers need credentials."""
+
+TOOL_ATTEMPTS = 5
+"""Attempts of one tool call, worker deaths included."""
+
+LEASE_GRACE = 5.0
+"""Seconds by which a claim's lease outlives the tool's deadline."""
+
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
+
+
+def _retry(first: float, longest: float, attempts: int) -> RetryPolicy:
+    return RetryPolicy(
+        initial_interval=timedelta(seconds=first),
+        maximum_interval=timedelta(seconds=longest),
+        maximum_attempts=attempts,
+    )
+
+
+@dataclass(frozen=True)
+class Command(Generic[I, O]):
+    """One activity: what goes in, what comes out, and who gives up when.
+
+    `wait` is the whole time of one attempt; `beat` the silence after which its worker counts as dead; `retry` what the
+    server does after a failure that may be retried; `within` the whole time with all attempts and queueing.
+    `settle`: on cancellation wait until the activity has said how it
+    ended, since it may have an effect.
+    """
+
+    name: str
+    takes: type[I]
+    gives: type[O]
+    wait: timedelta
+    retry: RetryPolicy
+    beat: timedelta | None = None
+    within: timedelta | None = None
+    settle: bool = False
+
+    async def run(self, *args: Any, summary: str, wait: timedelta | None = None, queue: str | None = None) -> O:
+        """Schedules the activity and gives its result. Raises ActivityError when it failed for good."""
+        settle = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
+        prompt = workflow.ActivityCancellationType.TRY_CANCEL
+        result: O = await workflow.execute_activity(
+            self.name,
+            args=args,
+            result_type=self.gives,
+            task_queue=queue,
+            start_to_close_timeout=wait or self.wait,
+            schedule_to_close_timeout=self.within,
+            heartbeat_timeout=self.beat,
+            retry_policy=self.retry,
+            cancellation_type=settle if self.settle else prompt,
+            summary=summary,
+        )
+        return result
+
+    async def run_local(self, *args: Any, summary: str) -> O:
+        """The same inside the workflow task: one event, but queries and updates of the run wait meanwhile."""
+        result: O = await workflow.execute_local_activity(
+            self.name,
+            args=args,
+            result_type=self.gives,
+            start_to_close_timeout=self.wait,
+            retry_policy=self.retry,
+            summary=summary,
+        )
+        return result
+
+
+OPEN = Command(
+    name="run.open",
+    takes=records.OpenRequest,
+    gives=records.Opening,
+    wait=timedelta(seconds=30),
+    retry=_retry(0.2, 5, 6),
+)
+MODEL_TURN = Command(
+    name="model.turn",
+    takes=records.TurnRequest,
+    gives=records.Turn,
+    wait=timedelta(minutes=15),
+    beat=timedelta(seconds=10),
+    retry=_retry(1, 60, 1000),  # the activity itself gives up after the bundle's `unavailable_after`
+)
+TOOL_READ = Command(
+    name="tool.read",
+    takes=records.ToolRequest,
+    gives=records.ToolAnswer,
+    wait=timedelta(seconds=1),  # the longest that queries and updates may have to wait
+    retry=_retry(0.1, 1, 1),
+)
+TOOL_RUN = Command(
+    name="tool.run",
+    takes=records.ToolRequest,
+    gives=records.ToolAnswer,
+    wait=timedelta(minutes=2),
+    beat=timedelta(seconds=5),
+    retry=_retry(1, 30, TOOL_ATTEMPTS),
+    settle=True,
+)
+JUDGE = Command(
+    name="message.judge",
+    takes=records.JudgeRequest,
+    gives=records.Verdict,
+    wait=timedelta(seconds=5),
+    within=timedelta(seconds=10),
+    retry=_retry(0.2, 1, 2),
+)
+CLOSE = Command(
+    name="run.close",
+    takes=records.ClosingRequest,
+    gives=records.Closing,
+    wait=timedelta(seconds=60),
+    retry=_retry(0.5, 5, 5),
+)
+PROBE = Command(
+    name="run.probe",
+    takes=records.ProbeRequest,
+    gives=bool,
+    wait=timedelta(seconds=30),
+    retry=_retry(1, 60, 0),  # without end: it is how a parked run waits, with no history growth and no worker held
+)
+
+
+def tool_wait(call: records.Call) -> timedelta:
+    """One attempt of a call: an older claim's lease waited out, then a look-up and the tool, each at its deadline."""
+    return timedelta(seconds=3 * call.timeout + 3 * LEASE_GRACE + 10)

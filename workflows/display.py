@@ -1,0 +1,97 @@
+"""What people see in the Temporal Web UI: a run's Current Details, in Markdown, and the lines of its timeline."""
+
+from typing import Any
+
+from workflows.keys import checkpoint_key
+from workflows.records import Call
+from workflows.requests import Request, commands
+from workflows.state import RunState
+
+LAST_STEPS = 5
+
+
+def details(state: RunState, workflow_id: str, status: str) -> str:
+    """State, what is asked of people with the exact commands, what is used, and the last steps."""
+    if state.opening is None:
+        return "**opening**: reading the input and pinning the bundle"
+    used = state.used_now()
+    limits = state.limits.model_dump(exclude_none=True)
+    budget = ", ".join(f"{name} {_number(used[name])} of {_number(limit)}" for name, limit in limits.items())
+    lines = [f"**{status}**, turn {state.used.turns}, session {state.session}, bundle {state.opening.bundle.name}@"]
+    lines[0] += state.opening.bundle.version
+    lines.append(f"Goal: {state.opening.goal}")
+    if state.problem is not None:
+        lines.append(f"**Problem**: {state.problem.message}\n\nRemedy: {state.problem.remedy}")
+    if state.paused is not None:
+        lines.append(f"Paused: {state.paused}")
+    lines += [_asked(request, workflow_id) for request in state.requests.open()]
+    lines.append(f"Used: {budget or 'no limits'}; {_number(used['tokens'])} tokens, {used['cost_usd']:.4f} USD")
+    lines += [_step(step) for step in state.steps.last[-LAST_STEPS:]]
+    return "\n\n".join(lines)
+
+
+def _asked(request: Request, workflow_id: str) -> str:
+    until = f" (until {request.deadline.isoformat(timespec='minutes')})" if request.deadline else ""
+    blocks = "\n".join(f"```\n{line}\n```" for line in commands(request, workflow_id).values())
+    return f"### {request.kind} {request.code}{until}\n{request.question}\n{blocks}"
+
+
+def _step(step: dict[str, Any]) -> str:
+    calls = ", ".join(str(call["tool"]) for call in step["calls"])
+    return f"- {step['role']}: {step['text'] or '…'}" + (f" → {calls}" if calls else "")
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if value < 1e6 else f"{value:,.0f}"
+
+
+def question_for(call: Call) -> str:
+    """What a person is asked about a call."""
+    if call.decision == "question":
+        return str((call.arguments or {}).get("question", "The agent asks"))
+    return f"May the agent run {call.summary or call.tool}? It asks because: {call.reason}"
+
+
+def pending_view(request: Request, workflow_id: str) -> dict[str, Any]:
+    """A request as the query `pending` gives it."""
+    call = request.call
+    arguments = None if call is None else call.arguments_preview if call.arguments is None else call.arguments
+    return {
+        "code": request.code,
+        "kind": request.kind,
+        "operation_id": call.operation_id if call else None,
+        "tool": call.tool if call else None,
+        "arguments": arguments,
+        "fingerprint": call.fingerprint if call else None,
+        "question": request.question,
+        "asked_at": request.asked_at.isoformat(),
+        "deadline": request.deadline.isoformat() if request.deadline else None,
+        "owner": workflow_id,
+        "commands": commands(request, workflow_id),
+    }
+
+
+def status_view(state: RunState, status: str) -> dict[str, Any]:
+    """The run as the query `status` gives it."""
+    opening = state.opening
+    return {
+        "status": status,
+        "waiting_on": state.waiting_on(),
+        "turn": state.used.turns,
+        "session": state.session,
+        "goal": opening.goal if opening else None,
+        "bundle": f"{opening.bundle.name}@{opening.bundle.version}" if opening else None,
+        "versions": opening.versions if opening else {},
+        "budget": {"limit": state.limits.model_dump(exclude_none=True), "used": state.used_now()},
+        "usage": state.usage.model_dump(),
+        "head": checkpoint_view(state),
+        "problem": state.problem.model_dump(exclude={"retry_after"}) if state.problem else None,
+    }
+
+
+def checkpoint_view(state: RunState) -> dict[str, Any] | None:
+    """The last checkpoint: key, number, digest."""
+    if state.opening is None or state.head is None:
+        return None
+    key = checkpoint_key(state.opening.thread, state.head.branch, state.head.sequence)
+    return {"key": key, "sequence": state.head.sequence, "sha256": state.head.sha256}

@@ -1,0 +1,144 @@
+"""Gates: the named states in which a run stands still, and goes on by itself or by a word.
+
+A pause, a reached limit, an interactive run between two messages, and a failure that somebody can mend.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+from workflows import catalog
+from workflows.messages import decode_json
+from workflows.people import People
+from workflows.records import ProbeRequest, Problem
+from workflows.requests import Request
+from workflows.state import PARKS
+
+T = TypeVar("T")
+
+
+class RollOver(Exception):
+    """Leaves the loop to continue as new."""
+
+
+class Gates(People):
+    """Where a run waits. A rollover that is asked for meanwhile ends the wait with RollOver."""
+
+    async def may_go_on(self) -> bool:
+        """Waits out a pause and a reached limit. False when nobody raised the limit in time."""
+        info = workflow.info()
+        self.rolling = self.rolling or info.is_continue_as_new_suggested()
+        await self.wait(lambda: self.state.paused is None, "resume")
+        self.tick()
+        while reached := self.state.reached():
+            asked = [request for request in self.state.requests.open() if request.kind == "budget"]
+            request = asked[0] if asked else self._ask_for_budget(reached)
+            left = (request.deadline or workflow.now()) - workflow.now()
+            try:
+                await self.wait(lambda: not self.state.reached(), "budget", max(left, timedelta(0)))
+            except TimeoutError:
+                self.expire(request)
+                return False
+        if self.rolling:
+            raise RollOver
+        return True
+
+    def _ask_for_budget(self, reached: dict[str, float]) -> Request:
+        names = ", ".join(f"{name} {limit:g}" for name, limit in reached.items())
+        request = self.request("budget", f"The limit is reached: {names}", None, self.state.opened.budget_wait)
+        request.raise_to = {name: _more(limit) for name, limit in reached.items()}
+        self.publish()
+        return request
+
+    async def more_to_do(self) -> bool:
+        """After an answer: what people said meanwhile is read; an interactive run waits for the next message."""
+        if self.state.opened.interactive and not self.state.inbox and not self.state.finishing:
+            self.state.idle = True
+            self.publish()
+            await self.wait(lambda: bool(self.state.inbox) or self.state.finishing, "message")
+            self.state.idle = False
+            self.publish()
+        return bool(self.state.inbox)
+
+    async def wait(self, ready: Callable[[], bool], what: str, timeout: timedelta | None = None) -> None:
+        """Waits without holding anything. Raises RollOver when the run is to continue as new meanwhile."""
+        if ready():
+            return
+        self.publish()
+        await workflow.wait_condition(
+            lambda: ready() or self.rolling, timeout=timeout, timeout_summary=f"wait for {what}"
+        )
+        if not ready():
+            raise RollOver
+        self.publish()
+
+    async def mendable(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Does it; parks the run while the cause of a failure is one that somebody can mend, then does it again."""
+        while True:
+            try:
+                return await act()
+            except ActivityError as error:
+                problem = _problem(error)
+                if problem is None:
+                    raise
+            await self._park(problem)
+
+    async def _park(self, problem: Problem) -> None:
+        self.state.problem, self.retry_now = problem, False
+        self.publish()
+        probe = asyncio.create_task(self._probe(problem))
+        try:
+            await workflow.wait_condition(lambda: probe.done() or self.retry_now or self.rolling)
+        finally:
+            probe.cancel()
+            await asyncio.gather(probe, return_exceptions=True)
+            self.state.problem, self.retry_now = None, False
+        if self.rolling and self.state.opening is not None:
+            raise RollOver
+        self.publish()
+
+    async def _probe(self, problem: Problem) -> None:
+        if problem.retry_after is not None:
+            await workflow.sleep(timedelta(seconds=problem.retry_after), summary="the model server's rate limit")
+            return
+        opening = self.state.opening
+        kind = {"BundleUnavailable": "bundle", "CheckpointDamaged": "checkpoint"}.get(problem.type, "store")
+        request = ProbeRequest(
+            kind=kind,
+            thread=opening.thread if opening else "probe.probe",
+            head=self.state.head,
+            bundle=opening.bundle.digest if opening else None,
+        )
+        await catalog.PROBE.run(request, summary=f"wait for the {kind}")
+
+
+def type_of(error: ActivityError) -> str:
+    """The failure's type, for example `ToolFailed`, or `TimeoutError` where no attempt came back."""
+    cause = error.cause
+    return (cause.type or "") if isinstance(cause, ApplicationError) else type(cause).__name__
+
+
+def _problem(error: ActivityError) -> Problem | None:
+    """The problem that parks the run; None for a failure that ends it."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError) or cause.type not in PARKS:
+        return None
+    wait = decode_json(cause.details[0]) if cause.type == "RateLimited" and cause.details else None
+    return Problem(type=cause.type, message=cause.message, remedy=PARKS[cause.type][1], retry_after=wait)
+
+
+def failure_of(error: ActivityError) -> ApplicationError:
+    """The run's own failure: the activity's type and message, without its stack."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        return ApplicationError(cause.message, type=cause.type, non_retryable=True)
+    return ApplicationError(f"{error.activity_type} failed: {cause}", type="ModelUnavailable", non_retryable=True)
+
+
+def _more(limit: float) -> float:
+    """Twice the limit: a number to start from in the command that raises it."""
+    return max(1, limit * 2) if isinstance(limit, int) or limit.is_integer() else limit * 2

@@ -1,0 +1,49 @@
+"""Where everything of one thread lives. A thread is one logical start of a run.
+
+The name is `<workflow id>.<start>`: the start is taken from the end of the first execution's run id, which Temporal
+keeps over resets, retries and continue-as-new. (Run ids are UUIDv7: their first digits are the time.)
+"""
+
+import hashlib
+import re
+
+_SAFE = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+
+def safe_id(text: str) -> str:
+    """The id itself where it fits `[A-Za-z0-9_-]{1,80}`; else a short readable prefix and the digest of the whole."""
+    if _SAFE.fullmatch(text):
+        return text
+    prefix = re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:15].strip("-")
+    return f"{prefix or 'id'}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def thread_name(workflow_id: str, first_execution_run_id: str) -> str:
+    """For example `run-83.9c41d07be2f5`; safe in every path, key and header."""
+    return f"{safe_id(workflow_id)}.{safe_id(first_execution_run_id)[-12:]}"
+
+
+def folder(thread: str) -> str:
+    """The folder of a thread in the store."""
+    workflow_id, _, start = thread.rpartition(".")
+    return f"threads/{workflow_id}/{start}"
+
+
+def checkpoint_key(thread: str, branch: str, sequence: int) -> str:
+    """The number is zero-padded for people; readers parse it and order by number."""
+    return f"{folder(thread)}/checkpoints/{branch}/{sequence:08d}.json"
+
+
+def entry_key(thread: str, digest: str) -> str:
+    """Bodies are named by their digest."""
+    return f"{folder(thread)}/entries/{digest}"
+
+
+def effect_folder(thread: str, operation_id: str) -> str:
+    """The folder of one operation's records: `<tool>_<number>`, with a branch where the number was taken."""
+    return f"{folder(thread)}/effects/{operation_id.removeprefix(thread + ':').replace(':', '_')}"
+
+
+def operation_id(thread: str, tool: str, number: int) -> str:
+    """Made once from the run's own count of calls of the tool; never from an attempt, a clock or the model."""
+    return f"{thread}:{tool}:{number}"

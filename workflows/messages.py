@@ -1,0 +1,200 @@
+"""What people may say to a run: one schema a message, and a strict reader that names what is wrong.
+
+Every message is an update and a signal of the same name with the same JSON. Only a well-formed message counts; nothing
+is guessed from a malformed one.
+"""
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from temporalio.common import RawValue
+
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+Code = Annotated[str, StringConstraints(strip_whitespace=True, to_upper=True, min_length=1, max_length=20)]
+Text = Annotated[str, StringConstraints(max_length=10_000)]
+
+
+class MessageError(Exception):
+    """A message that cannot be used. The text says why and holds a correct command line."""
+
+
+class Message(BaseModel):
+    """Unknown fields are refused by name, and types are not coerced."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    by: Name
+
+
+class Approve(Message):
+    """Run the call, with `arguments` instead of the asked ones where they are given."""
+
+    code: Code
+    note: Text | None = None
+    arguments: dict[str, Any] | None = None
+
+
+class Deny(Message):
+    """Do not run the call. Final for that request."""
+
+    code: Code
+    reason: Text | None = None
+
+
+class Answer(Message):
+    """The answer to a question of the agent."""
+
+    code: Code
+    value: Any
+
+
+class Resolve(Message):
+    """What became of an operation whose outcome is unknown."""
+
+    code: Code
+    outcome: Literal["happened", "not_happened", "give_up"]
+    result: Any = None
+
+
+class UserMessage(Message):
+    """A user message, read before the next turn."""
+
+    text: Annotated[str, StringConstraints(min_length=1)]
+
+
+class Pause(Message):
+    """Hold before the next turn or tool."""
+
+    reason: Text | None = None
+
+
+class Resume(Message):
+    """Go on after a pause, or try again what a parked run waits for."""
+
+    reason: Text | None = None
+
+
+class Budget(Message):
+    """New totals for the limits that are named; the others stay."""
+
+    turns: Annotated[int, Field(ge=0)] | None = None
+    tokens: Annotated[int, Field(ge=0)] | None = None
+    tool_calls: Annotated[int, Field(ge=0)] | None = None
+    cost_usd: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] | None = None
+    seconds: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] | None = None
+
+
+class Finish(Message):
+    """End an interactive run after the work at hand."""
+
+
+class Rollover(Message):
+    """Continue as new now, on the current worker version."""
+
+
+MESSAGES: dict[str, type[Message]] = {
+    "approve": Approve,
+    "deny": Deny,
+    "answer": Answer,
+    "resolve": Resolve,
+    "message": UserMessage,
+    "pause": Pause,
+    "resume": Resume,
+    "budget": Budget,
+    "finish": Finish,
+    "rollover": Rollover,
+}
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "approve": {"code": "K7Q2", "by": "alice"},
+    "deny": {"code": "K7Q2", "by": "alice", "reason": "too dear"},
+    "answer": {"code": "K7Q2", "value": "yes", "by": "alice"},
+    "resolve": {"code": "K7Q2", "outcome": "happened", "by": "alice"},
+    "message": {"text": "Look at the prices too", "by": "alice"},
+    "pause": {"by": "alice", "reason": "checking something"},
+    "resume": {"by": "alice"},
+    "budget": {"turns": 100, "by": "alice"},
+    "finish": {"by": "alice"},
+    "rollover": {"by": "alice"},
+}
+
+
+def description(name: str) -> str:
+    """What the Web UI shows beside a message: its meaning and an example of its JSON."""
+    return f"{MESSAGES[name].__doc__} Input: `{json.dumps(EXAMPLES[name])}`"
+
+
+def command(workflow_id: str, name: str, body: dict[str, Any]) -> str:
+    """The shell line that sends the message, quoted for a POSIX shell."""
+    text = json.dumps(body, ensure_ascii=False)
+    words = ["temporal", "workflow", "update", "execute", "--workflow-id", workflow_id, "--name", name, "--input", text]
+    return shlex.join(words)
+
+
+def decode_json(value: RawValue | None) -> Any:
+    """The JSON in a payload, strictly: no NaN, no key twice. Raises ValueError that says what is wrong."""
+    if value is None or not isinstance(value, RawValue):
+        raise ValueError("no input was given")
+    encoding = value.payload.metadata.get("encoding", b"").decode("ascii", "replace")
+    if encoding == "binary/null":
+        return None
+    if encoding != "json/plain":
+        raise ValueError(f"the input is encoded as {encoding or 'nothing'}, not as JSON")
+    try:
+        text = value.payload.data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the input is not UTF-8 (byte {error.start})") from None
+    return loads(text)
+
+
+def loads(text: str) -> Any:
+    """`json.loads` that refuses NaN, infinities, a key given twice and text nested too deeply, with a ValueError."""
+    try:
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twice)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return found
+
+
+def parse(name: str, workflow_id: str, payloads: Sequence[RawValue | None]) -> Message:
+    """Reads one message. Raises MessageError for anything that is not exactly it."""
+    try:
+        if len(payloads) != 1:
+            raise ValueError(f"one JSON object is wanted, {len(payloads)} inputs were given")
+        body = decode_json(payloads[0])
+        if isinstance(body, str):  # the Web UI sends what was typed as a JSON string
+            body = loads(body)
+        if not isinstance(body, dict):
+            raise ValueError(f"a JSON object is wanted, not {json.dumps(body)[:60]}")
+        return MESSAGES[name].model_validate(body)
+    except ValidationError as error:
+        reason = explain(error)
+    except ValueError as error:
+        reason = str(error)
+    raise MessageError(f"{name}: {reason}. Send: {command(workflow_id, name, EXAMPLES[name])}")
+
+
+def explain(error: ValidationError) -> str:
+    """The first faults of a validation, each with the field's name, never with the values."""
+    words = {"missing": "is missing", "extra_forbidden": "is not a field"}
+    lines = []
+    for fault in error.errors(include_input=False, include_url=False, include_context=False)[:3]:
+        field = ".".join(str(part) for part in fault["loc"]) or "input"
+        lines.append(f"field `{field}` {words.get(fault['type'], '- ' + fault['msg'])}")
+    return "; ".join(lines)

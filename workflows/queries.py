@@ -1,0 +1,64 @@
+"""The queries of a run: small JSON, whatever the run remembers."""
+
+import json
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RawValue
+
+from workflows.display import pending_view, status_view
+from workflows.messages import decode_json
+from workflows.requests import KEPT
+from workflows.showing import Showing
+
+
+def _last(value: RawValue | None, rest: tuple[Any, ...]) -> int:
+    """How many entries are wanted: `{"last": n}`, 50 at most. Raises ValueError for anything else."""
+    if value is None or not isinstance(value, RawValue):
+        return KEPT
+    body = decode_json(value)
+    if isinstance(body, str):
+        body = json.loads(body)
+    count = KEPT if body is None else body.get("last", KEPT) if isinstance(body, dict) else None
+    if rest or not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise ValueError('a list query takes {"last": n} or nothing')
+    return min(count, KEPT)
+
+
+def _tail(entries: list[Any], count: int) -> list[Any]:
+    return entries[-count:] if count else []
+
+
+class Queries(Showing):
+    """Read only."""
+
+    @workflow.query(name="status", description="What the run does and waits for, its budget and usage")
+    def status(self, value: RawValue = None, *rest: RawValue) -> dict[str, Any]:  # type: ignore[assignment]
+        """The run in one object."""
+        return status_view(self.state, self.shown_status())
+
+    @workflow.query(name="pending", description="What people are asked, with the exact commands")
+    def pending(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
+        """The open requests, oldest first."""
+        workflow_id = workflow.info().workflow_id
+        return _tail([pending_view(request, workflow_id) for request in self.state.requests.open()], _last(value, rest))
+
+    @workflow.query(name="transcript", description='The last messages, as previews. Input: {"last": n}')
+    def transcript(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
+        """What was said, as previews."""
+        return _tail(self.state.steps.last, _last(value, rest))
+
+    @workflow.query(name="effects", description='The last effects, with their state. Input: {"last": n}')
+    def effects(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
+        """What was done to the outside world."""
+        return _tail([effect.model_dump() for effect in self.state.effects.values()], _last(value, rest))
+
+    @workflow.query(name="decisions", description='The last decisions, refused messages too. Input: {"last": n}')
+    def decisions(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
+        """Who decided what, and by which message."""
+        return _tail([entry.model_dump(mode="json") for entry in self.state.requests.log], _last(value, rest))
+
+    @workflow.query(name="checkpoints", description='The last checkpoints. Input: {"last": n}')
+    def checkpoints(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
+        """The last checkpoints."""
+        return _tail(self.state.checkpoints.last, _last(value, rest))

@@ -1,0 +1,282 @@
+"""The typed records that cross between the workflow and the activities.
+
+They are promises to runs that are alive: a field may be added with a default, never renamed, retyped or removed.
+Readers ignore fields they do not know, so that a worker of the last release can read what this one writes.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Effect = Literal["read", "idempotent", "once"]
+Decision = Literal["allow", "ask", "question", "answered"]
+TurnKind = Literal["calls", "answer", "empty", "refused", "content_filtered"]
+ToolStatus = Literal["done", "error", "review", "taken"]
+ResultStatus = Literal["completed", "refused", "content_filtered", "budget_exhausted", "denied", "gave_up"]
+
+PREVIEW_BYTES = 200
+"""The most bytes of any body that history keeps beside its digest."""
+
+
+class Record(BaseModel):
+    """A frozen value; unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Ref(Record):
+    """A body in the store: its digest, its size in bytes, and how it begins."""
+
+    sha256: str
+    bytes: int
+    preview: str
+
+
+class Head(Record):
+    """Names one checkpoint: the branch, the number on it, and the digest of its record."""
+
+    branch: str
+    sequence: int
+    sha256: str
+
+
+class Item(Record):
+    """What is new in the context since the head: a body in the store (`ref`), or a short text not yet stored.
+
+    `call` is the id of the tool call that it answers; without one it is a user message.
+    """
+
+    ref: Ref | None = None
+    text: str | None = None
+    call: str | None = None
+    tool: str | None = None
+    by: str | None = None
+
+
+class Usage(Record):
+    """What the model cost: requests, tokens and US dollars. `estimated`: a server gave no numbers, ours stand in."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float = 0.0
+    estimated: bool = False
+
+    def plus(self, other: "Usage") -> "Usage":
+        """The sum of both."""
+        return Usage(
+            requests=self.requests + other.requests,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cost_usd=round(self.cost_usd + other.cost_usd, 9),
+            estimated=self.estimated or other.estimated,
+        )
+
+
+class Limits(Record):
+    """Totals at which a run stops and waits; `None` is no limit. `seconds` counts time not spent waiting."""
+
+    turns: int | None = None
+    tokens: int | None = None
+    tool_calls: int | None = None
+    cost_usd: float | None = None
+    seconds: float | None = None
+
+
+class BundleRef(Record):
+    """The bundle a run is pinned to: `digest` names its manifest in the store."""
+
+    name: str
+    version: str
+    digest: str
+
+
+class OpenRequest(Record):
+    """Input of `run.open`. The payloads travel beside it, undecoded."""
+
+    workflow_id: str
+    first_execution_run_id: str
+    branch: str
+    payloads: int
+    cron: bool
+
+
+class Opening(Record):
+    """What the opening decided: everything that stays fixed while the run lives."""
+
+    thread: str
+    goal: str
+    bundle: BundleRef
+    versions: dict[str, str]
+    limits: Limits
+    head: Head
+    bytes: int = 0
+    at: str = ""
+    budget_wait: float
+    interactive: bool = False
+    structured: bool = False
+    max_denials: int = 5
+    max_bad_turns: int = 5
+    search_attributes: bool = False
+
+
+class Call(Record):
+    """One tool call of a turn, judged.
+
+    `allow`: run it. `ask`: a person first. `question`: it *is* a question to a person. `answered`: it will not run, and
+    `answer` says why (malformed, unknown, denied by policy, the same as another). `arguments` are the final ones where
+    they are short or a person must see them; else the checkpoint holds them and `arguments_preview` is how they begin.
+    """
+
+    id: str
+    tool: str
+    decision: Decision
+    summary: str = ""
+    effect: Effect = "read"
+    local: bool = False
+    timeout: float = 30.0
+    ask_timeout: float | None = None
+    reason: str | None = None
+    answer: Ref | None = None
+    operation_id: str | None = None
+    fingerprint: str | None = None
+    request_digest: str | None = None
+    arguments: dict[str, Any] | None = None
+    arguments_preview: str | None = None
+
+
+class TurnRequest(Record):
+    """Input of `model.turn`: of constant size, whatever the run remembers."""
+
+    thread: str
+    branch: str
+    turn: int
+    head: Head
+    new: list[Item]
+    bundle: str
+    numbers: dict[str, int] = Field(default_factory=dict)
+    denied: list[str] = Field(default_factory=list)
+    branched: bool = False
+    session: int = 1
+
+
+class Turn(Record):
+    """Output of `model.turn`. `bytes` and `at`: size and time of its checkpoint. `text` is a preview, `output` the
+    whole final text where there is one, `nudge` what the model is told when its turn was no turn (kind `empty`)."""
+
+    head: Head
+    bytes: int = 0
+    at: str = ""
+    kind: TurnKind
+    text: str = ""
+    output: str | None = None
+    structured: Any = None
+    nudge: str | None = None
+    calls: list[Call] = Field(default_factory=list)
+    usage: Usage = Usage()
+    model: str = ""
+
+
+class Resolution(Record):
+    """A person's word on an operation whose outcome nobody knows."""
+
+    outcome: Literal["happened", "not_happened", "give_up"]
+    result: Any = None
+    by: str
+
+
+class ToolRequest(Record):
+    """Input of `tool.run` and `tool.read`. The arguments are those of call `id` in checkpoint `head`, unless a person
+    edited them: then `edited` is the body that holds the new ones."""
+
+    thread: str
+    branch: str
+    head: Head
+    bundle: str
+    call: Call
+    edited: Ref | None = None
+    approved_by: str | None = None
+    resolution: Resolution | None = None
+
+
+class EffectRecord(Record):
+    """One line of the ledger, as queries and the result show it. Long values are previews."""
+
+    operation_id: str
+    tool: str
+    effect: Effect
+    status: str
+    canonical_request: Any = None
+    fingerprint: str = ""
+    idempotency_key: str = ""
+    external_id: str | None = None
+    result: Any = None
+    attempts: int = 0
+    prepared_at: str | None = None
+    committed_at: str | None = None
+    approved_by: str | None = None
+
+
+class ToolAnswer(Record):
+    """Output of `tool.run`. `review`: nobody knows whether it happened, `reason` says what is known.
+    `taken`: the operation id belongs to another request; nothing was run."""
+
+    status: ToolStatus
+    answer: Ref | None = None
+    reason: str | None = None
+    effect: EffectRecord | None = None
+
+
+class JudgeRequest(Record):
+    """Input of `message.judge`: edited arguments of an approval, or the answer to a question, and what was asked."""
+
+    thread: str
+    bundle: str
+    head: Head
+    call: Call
+    kind: Literal["arguments", "answer"]
+    value: Any = None
+
+
+class Verdict(Record):
+    """Output of `message.judge`. With `ok`, `body` is the accepted value in the store."""
+
+    ok: bool
+    reason: str = ""
+    body: Ref | None = None
+    fingerprint: str | None = None
+    request_digest: str | None = None
+    summary: str | None = None
+
+
+class ClosingRequest(Record):
+    """Input of `run.close`: which thread has ended, for the list of what it leaves."""
+
+    thread: str
+
+
+class Closing(Record):
+    """Output of `run.close`: the files in the run's workspace."""
+
+    artifacts: list[dict[str, Any]] = Field(default_factory=list)
+    total: int = 0
+
+
+class ProbeRequest(Record):
+    """Input of `run.probe`: what to look at until it is well again."""
+
+    kind: str
+    thread: str
+    head: Head | None = None
+    bundle: str | None = None
+
+
+class Problem(Record):
+    """Why a run is parked: the failure's type, what is wrong, and the command or act that mends it."""
+
+    type: str
+    message: str
+    remedy: str
+    retry_after: float | None = None

@@ -1,0 +1,158 @@
+"""Requests to people, and the log of what was decided: a small state machine with no clock of its own.
+
+A request is open until the first decision on its code, or until its deadline. Then it is closed for good: the same
+decision again is answered `ok`, another one is a conflict, and nothing reopens it. While edited arguments or an answer
+are being judged the code is reserved: whoever comes in between is told so.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from workflows.messages import Answer, Approve, Deny, Message, MessageError, Resolve, command
+from workflows.records import Call, Ref, Resolution
+
+Kind = Literal["approval", "question", "review", "budget"]
+ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+"""No 0, 1, I, L or O: codes are read aloud and typed by tired people."""
+
+KEPT = 50
+"""How many closed requests and decisions a run carries; the rest is counted."""
+
+ANSWERS: dict[Kind, tuple[type[Message], ...]] = {
+    "approval": (Approve, Deny),
+    "question": (Answer, Deny),
+    "review": (Resolve,),
+    "budget": (),
+}
+MESSAGE_NAMES: dict[type[Message], str] = {Approve: "approve", Deny: "deny", Answer: "answer", Resolve: "resolve"}
+
+
+class Request(BaseModel):
+    """One thing that a person is asked. `call` is absent where the run itself asks (budget)."""
+
+    code: str
+    kind: Kind
+    question: str
+    asked_at: datetime
+    deadline: datetime | None = None
+    call: Call | None = None
+    judging: str | None = None
+    outcome: Literal["approved", "edited", "denied", "expired", "answered", "resolved"] | None = None
+    digest: str | None = None
+    by: str | None = None
+    reason: str | None = None
+    edited: Ref | None = None
+    edited_call: Call | None = None
+    resolution: Resolution | None = None
+    raise_to: dict[str, float] | None = None
+
+
+class Logged(BaseModel):
+    """One decision, as the query `decisions` and the result give it."""
+
+    code: str | None
+    kind: str | None
+    operation_id: str | None
+    decision: str
+    by: str | None
+    source: dict[str, str | None]
+    at: datetime
+    reason: str | None = None
+    arguments_before: Any = None
+    arguments_after: Any = None
+
+
+class Requests(BaseModel):
+    """All requests of a run, by code in the order in which they were made, and the decision log."""
+
+    by_code: dict[str, Request] = Field(default_factory=dict)
+    log: list[Logged] = Field(default_factory=list)
+    logged: int = 0
+    denials: int = 0
+    denied_digests: list[str] = Field(default_factory=list)
+
+    def open(self) -> list[Request]:
+        """The requests that still wait."""
+        return [request for request in self.by_code.values() if request.outcome is None]
+
+    def for_call(self, call_id: str, kind: Kind) -> Request | None:
+        """The newest request of that kind about a call, open or closed."""
+        found = [r for r in self.by_code.values() if r.kind == kind and r.call is not None and r.call.id == call_id]
+        return found[-1] if found else None
+
+    def add(self, request: Request) -> Request:
+        """Files a new request; the oldest closed ones beyond the kept number are let go."""
+        closed = [r.code for r in self.by_code.values() if r.outcome is not None]
+        for code in closed[: max(0, len(closed) - KEPT)]:
+            del self.by_code[code]
+        self.by_code[request.code] = request
+        return request
+
+    def note(self, entry: Logged) -> None:
+        """Appends to the decision log, which keeps its last entries and counts all."""
+        self.log.append(entry)
+        self.logged += 1
+        del self.log[:-KEPT]
+
+    def check(self, message: Message, now: datetime, workflow_id: str) -> tuple[Request, bool]:
+        """The request that a decision is for, and whether it only repeats what was decided.
+
+        Raises MessageError for an unknown code, the wrong kind of message, a conflict, a late one, and one that comes
+        while another is being judged.
+        """
+        name, code = MESSAGE_NAMES[type(message)], str(getattr(message, "code", ""))
+        request = self.by_code.get(code)
+        if request is None:
+            raise MessageError(f"{name}: no request has the code {code}. {self._list_open(workflow_id)}")
+        if type(message) not in ANSWERS[request.kind]:
+            raise MessageError(f"{name}: {code} is a {request.kind}. {self._list_open(workflow_id)}")
+        if request.outcome is not None:
+            return request, self._repeats(request, message, name)
+        if request.judging is not None:
+            raise MessageError(f"{name}: what {request.judging} sent for {code} is being checked: try again")
+        if request.deadline is not None and now >= request.deadline:
+            raise MessageError(f"{name}: {code} expired at {request.deadline.isoformat()}; nothing was changed")
+        return request, False
+
+    def _repeats(self, request: Request, message: Message, name: str) -> bool:
+        if request.outcome != "expired" and decision_digest(message) == request.digest:
+            return True
+        who = f" by {request.by}" if request.by else ""
+        raise MessageError(f"{name}: {request.code} is already {request.outcome}{who}; nothing was changed")
+
+    def _list_open(self, workflow_id: str) -> str:
+        lines = [line for request in self.open() for line in commands(request, workflow_id).values()]
+        return "Open: " + " | ".join(lines[:6]) if lines else "Nothing is open in this run."
+
+
+def decision_digest(message: Message) -> str:
+    """What makes two decisions the same one: all of it but who sent it and their note."""
+    return message.model_dump_json(exclude={"by", "note", "reason"})
+
+
+def new_code(pick: Iterable[int], taken: Iterable[str]) -> str:
+    """A code of four characters that is not taken, from a stream of random numbers below the alphabet's length."""
+    used, numbers = set(taken), iter(pick)
+    while True:
+        code = "".join(ALPHABET[next(numbers)] for _ in range(4))
+        if code not in used:
+            return code
+
+
+def commands(request: Request, workflow_id: str) -> dict[str, str]:
+    """The exact shell lines that decide a request."""
+
+    def line(name: str, **body: Any) -> str:
+        return command(workflow_id, name, {"code": request.code, **body, "by": "YOUR-NAME"})
+
+    if request.kind == "approval":
+        return {"approve": line("approve"), "deny": line("deny", reason="why not")}
+    if request.kind == "question":
+        choices = (request.call.arguments or {}).get("choices") if request.call else None
+        return {"answer": line("answer", value=choices[0] if choices else "your answer")}
+    if request.kind == "review":
+        return {name: line("resolve", outcome=name) for name in ("happened", "not_happened", "give_up")}
+    return {"raise": command(workflow_id, "budget", {**(request.raise_to or {}), "by": "YOUR-NAME"})}

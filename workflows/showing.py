@@ -1,0 +1,63 @@
+"""What a run shows while it lives: Current Details, search attributes, and the clock that counts its working time."""
+
+from datetime import datetime
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey
+
+from workflows.display import details
+from workflows.state import RunState
+
+STATUS = SearchAttributeKey.for_keyword("PerdureStatus")
+WAITING_ON = SearchAttributeKey.for_keyword_list("PerdureWaitingOn")
+BUNDLE = SearchAttributeKey.for_keyword("PerdureBundle")
+TURN = SearchAttributeKey.for_int("PerdureTurn")
+COST = SearchAttributeKey.for_float("PerdureCost")
+SHOW_EVERY = 10
+"""Turns between two updates of the search attributes while nothing else changes: each is an event."""
+
+
+class Showing:
+    """`state` is the run; `ended` its final status."""
+
+    state: RunState
+    ended: str | None
+    shown: tuple[Any, ...]
+
+    def shown_status(self) -> str:
+        """The status of the run, or of its result."""
+        return self.ended or self.state.status()
+
+    def publish(self) -> None:
+        """Current Details, and the search attributes where the namespace has them and they changed."""
+        state, status = self.state, self.shown_status()
+        self._clock(status)
+        workflow.set_current_details(details(state, workflow.info().workflow_id, status))
+        if state.opening is None or not state.opening.search_attributes:
+            return
+        waiting = state.waiting_on()
+        shown = (status, waiting, state.used.turns // SHOW_EVERY)
+        if shown != self.shown:
+            self.shown = shown
+            bundle = f"{state.opening.bundle.name}@{state.opening.bundle.version}"
+            workflow.upsert_search_attributes(
+                [
+                    STATUS.value_set(status),
+                    WAITING_ON.value_set(waiting) if waiting else WAITING_ON.value_unset(),
+                    BUNDLE.value_set(bundle),
+                    TURN.value_set(state.used.turns),
+                    COST.value_set(state.usage.cost_usd),
+                ]
+            )
+
+    def _clock(self, status: str) -> None:
+        self.tick()
+        self.state.busy_since = workflow.now() if status == "running" else None
+
+    def tick(self) -> None:
+        """Books the working time up to now."""
+        now: datetime = workflow.now()
+        if self.state.busy_since is not None:
+            self.state.used.seconds += (now - self.state.busy_since).total_seconds()
+            self.state.busy_since = now

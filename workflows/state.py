@@ -1,0 +1,180 @@
+"""All that a run carries: one object, whole through continue-as-new, small however long the run is."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from workflows.keys import checkpoint_key
+from workflows.records import EffectRecord, Head, Item, Limits, Opening, Problem, Turn, Usage
+from workflows.requests import KEPT, Requests
+
+WORKFLOW_VERSION = "1"
+STATE_SCHEMA = "1"
+
+
+class Used(BaseModel):
+    """What counts against the limits beside tokens and cost. `seconds` leaves out the time spent waiting."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    seconds: float = 0.0
+
+
+class Tail(BaseModel):
+    """The last entries of a list, and how many there were in all."""
+
+    last: list[Any] = Field(default_factory=list)
+    total: int = 0
+
+    def add(self, entry: Any) -> None:
+        """Appends, and lets the oldest go beyond the kept number."""
+        self.last.append(entry)
+        self.total += 1
+        del self.last[:-KEPT]
+
+
+class RunState(BaseModel):
+    """The position of a run between two workflow tasks. `opening` is absent only until the run has been opened."""
+
+    branch: str
+    branched: bool = False
+    opening: Opening | None = None
+    head: Head | None = None
+    limits: Limits = Limits()
+    turn: Turn | None = None
+    answers: dict[str, Item] = Field(default_factory=dict)
+    new: list[Item] = Field(default_factory=list)
+    inbox: list[Item] = Field(default_factory=list)
+    numbers: dict[str, int] = Field(default_factory=dict)
+    used: Used = Field(default_factory=Used)
+    usage: Usage = Usage()
+    session: int = 1
+    requests: Requests = Field(default_factory=Requests)
+    effects: dict[str, EffectRecord] = Field(default_factory=dict)
+    effects_total: int = 0
+    steps: Tail = Field(default_factory=Tail)
+    checkpoints: Tail = Field(default_factory=Tail)
+    paused: str | None = None
+    problem: Problem | None = None
+    finishing: bool = False
+    idle: bool = False
+    bad_turns: int = 0
+    busy_since: datetime | None = None
+
+    @property
+    def opened(self) -> Opening:
+        """The opening of a run that is open."""
+        assert self.opening is not None, "the run is not open yet"
+        return self.opening
+
+    @property
+    def at(self) -> Head:
+        """The last checkpoint of a run that is open."""
+        assert self.head is not None, "the run is not open yet"
+        return self.head
+
+    def book_opening(self, opening: Opening) -> None:
+        """Books the opening."""
+        self.opening, self.head, self.limits = opening, opening.head, opening.limits
+        self.book_checkpoint(opening.head, "open", opening.bytes, opening.at, None)
+
+    def book_turn(self, turn: Turn) -> None:
+        """Books a turn: its usage, its numbers, its checkpoint, its line of the transcript."""
+        parent = self.at.sha256
+        self.turn, self.head, self.new = turn, turn.head, []
+        self.used.turns += 1
+        self.usage = self.usage.plus(turn.usage)
+        for call in turn.calls:
+            if call.operation_id is not None:
+                self.numbers[call.tool] = self.numbers.get(call.tool, 0) + 1
+        calls = [
+            {"id": c.id, "tool": c.tool, "arguments": c.arguments_preview if c.arguments is None else c.arguments}
+            for c in turn.calls
+        ]
+        self.steps.add({"role": "assistant", "text": turn.text, "calls": calls, "answers": {}})
+        self.book_checkpoint(turn.head, f"turn-{turn.head.sequence}", turn.bytes, turn.at, parent)
+        effects = [call.fingerprint for call in turn.calls if call.effect != "read" and call.fingerprint]
+        self.checkpoints.last[-1]["effects"] = effects
+        futile = turn.kind == "empty" or (turn.kind == "calls" and all(c.decision == "answered" for c in turn.calls))
+        self.bad_turns = self.bad_turns + 1 if futile else 0
+
+    def book_checkpoint(self, head: Head, step_id: str, size: int, at: str, parent: str | None) -> None:
+        """Books one line of the query `checkpoints`."""
+        key = checkpoint_key(self.opened.thread, head.branch, head.sequence)
+        line = {"sequence": head.sequence, "key": key, "sha256": head.sha256, "parent": parent, "step_id": step_id}
+        self.checkpoints.add({**line, "status": "completed", "timestamp": at, "bytes": size, "effects": []})
+
+    def book_answer(self, item: Item, shown: str) -> None:
+        """Books the one answer of a call."""
+        assert item.call is not None
+        self.answers[item.call] = item
+        self.steps.last[-1]["answers"][item.call] = shown
+
+    def book_effect(self, effect: EffectRecord) -> None:
+        """Books what the ledger says of an operation; the last ones are kept."""
+        if effect.operation_id not in self.effects:
+            self.effects_total += 1
+        self.effects[effect.operation_id] = effect
+        for name in list(self.effects)[:-KEPT]:
+            del self.effects[name]
+
+    def end_turn(self) -> None:
+        """Puts the answers, in call order, into the next request."""
+        assert self.turn is not None
+        self.new += [self.answers[call.id] for call in self.turn.calls]
+        if self.turn.nudge is not None:
+            self.new.append(Item(text=self.turn.nudge))
+        self.turn, self.answers = None, {}
+
+    def read_inbox(self) -> None:
+        """Moves what people said into the next request, in the order in which it came."""
+        for item in self.inbox:
+            self.steps.add({"role": "user", "text": (item.text or "")[:200], "calls": [], "answers": {}})
+        self.new += self.inbox
+        self.inbox = []
+
+    def last_text(self) -> str | None:
+        """How the model's last message began: what there is when a run ends without an answer."""
+        return next((str(step["text"]) for step in reversed(self.steps.last) if step["role"] == "assistant"), None)
+
+    def used_now(self) -> dict[str, float]:
+        """What is used of each limit."""
+        return {
+            "turns": self.used.turns,
+            "tokens": self.usage.input_tokens + self.usage.output_tokens,
+            "tool_calls": self.used.tool_calls,
+            "cost_usd": self.usage.cost_usd,
+            "seconds": round(self.used.seconds, 3),
+        }
+
+    def reached(self) -> dict[str, float]:
+        """The limits that are reached, with their values."""
+        limits = self.limits.model_dump(exclude_none=True)
+        return {name: limit for name, limit in limits.items() if self.used_now()[name] >= limit}
+
+    def waiting_on(self) -> list[str]:
+        """What the run waits for, apart from its own work."""
+        found: list[str] = [request.kind for request in self.requests.open()]
+        if self.idle:
+            found.append("message")
+        if self.problem is not None:
+            found.append(PARKS[self.problem.type][0])
+        return list(dict.fromkeys(found))
+
+    def status(self) -> str:
+        """`parked`, `paused`, `waiting` or `running`."""
+        if self.problem is not None:
+            return "parked"
+        if self.paused is not None:
+            return "paused"
+        return "waiting" if self.waiting_on() else "running"
+
+
+PARKS: dict[str, tuple[str, str]] = {
+    "StoreUnavailable": ("store", "bring the object store back; the run goes on by itself"),
+    "BundleUnavailable": ("bundle", "restore the bundle's manifest in the store; the run goes on by itself"),
+    "CheckpointDamaged": ("store", "restore the checkpoint from a backup of the store, or fork from an earlier one"),
+    "RateLimited": ("rate_limit", "nothing: the run wakes by itself; or send `resume` to try at once"),
+}
+"""Failures that park a run instead of ending it: what it then waits on, and the remedy."""
