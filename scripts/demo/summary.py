@@ -82,4 +82,7 @@ class Summary:
         screen.say(f"  mails received: {len(mails)}")
         for mail in mails:
             screen.say(f"    {clean(mail.subject)}, to {clean(', '.join(mail.recipients))}, {clean(mail.message_id)}")
-        return not self._expected or (len(notices) == 1 and len(mails) == 1)
+        good = not self._expected or (len(notices) == 1 and len(mails) == 1)
+        if not good:
+            screen.say("  exactly one notice and one mail were to arrive", style="red")
+        return good

@@ -153,7 +153,7 @@ def state_line(status: dict[str, Any]) -> str:
 
 
 def subject(arguments: Any) -> str:
-    """What a call is about, without what every address has in common. Long arguments come as the begin of their JSON."""
+    """What a call is about, without what every address has in common. Long arguments come as cut JSON."""
     if isinstance(arguments, str):
         arguments = dict(SUBJECT.findall(arguments)) or {"text": arguments}
     named = [arguments[name] for name in SUBJECTS if name in arguments] if arguments else [""]

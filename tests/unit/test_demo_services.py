@@ -10,6 +10,7 @@ import aiosmtplib
 import httpx
 import pytest
 
+from scripts.demo.screen import Screen
 from scripts.demo.services import (
     READER,
     SCRIPT,
@@ -18,6 +19,7 @@ from scripts.demo.services import (
     STEP_OF_THE_FIRST_KILL,
     STEP_OF_THE_NOTICE,
     VENDORS,
+    Mail,
     Services,
 )
 from scripts.demo.summary import Summary

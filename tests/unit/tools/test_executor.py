@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -214,3 +215,23 @@ async def test_a_local_function_cannot_have_a_process(executor: Executor) -> Non
 
     with pytest.raises(ToolCrash, match="top level"):
         await executor.run(local, {}, OP, 5)
+
+
+async def test_an_effect_does_not_outlive_a_killed_worker(tmp_path: Path) -> None:
+    path = tmp_path / "alive"
+    code = (
+        "import asyncio, sys\n"
+        "from tests.unit.tools.test_executor import OP, Executor, made\n"
+        "asyncio.run(Executor().run(made.linger, {'path': sys.argv[1]}, OP, 60))\n"
+    )
+    root = Path(__file__).parents[3]
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(path), cwd=root)
+    while not os.path.exists(f"{path}.started"):  # noqa: ASYNC240
+        assert worker.returncode is None
+        await asyncio.sleep(0.02)
+    worker.kill()
+    await worker.wait()
+    await asyncio.sleep(0.2)
+    size = path.stat().st_size
+    await asyncio.sleep(0.3)
+    assert path.stat().st_size == size
