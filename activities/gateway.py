@@ -102,7 +102,7 @@ class Gateway:
     async def _once(self, client: openai.AsyncOpenAI, route: Model, body: dict[str, Any], secrets: list[str]) -> Reply:
         try:
             async with asyncio.timeout(TOTAL_SECONDS):
-                answer = await client.chat.completions.create(**body)
+                answer = await client.chat.completions.create(**_past_the_checks(body))
                 parts = answer if route.stream else _single(answer)
                 reply = await gather_reply(parts, route)
         except TimeoutError:
@@ -134,6 +134,13 @@ def request_body(route: Model, messages: list[dict[str, Any]], tools: list[dict[
     if route.stream:
         body["stream_options"] = {"include_usage": True}
     return body
+
+
+def _past_the_checks(body: dict[str, Any]) -> dict[str, Any]:
+    """The arguments for the SDK. It walks typed arguments in Python, which for a context of a thousand messages holds
+    the event loop for a second (measured); what stands in `extra_body` goes out as it is."""
+    large = {key: body[key] for key in ("messages", "tools") if key in body}
+    return {**body, **{key: [] for key in large}, "extra_body": large}
 
 
 def _is_compatible(route: Model) -> bool:
