@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +127,16 @@ class Stack:
         """`temporal …` with JSON output, as a person types it."""
         return await self.shell(shlex.join(["temporal", *arguments, "-o", "json"]))
 
-    async def shell(self, line: str) -> subprocess.CompletedProcess[str]:
-        """A command line under bash, with the `temporal` and `perdure` of this project on the path."""
-        path = f"{Path(temporal_binary()).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = {**plain_environment(), **self.environment, "PATH": path}
-        run = subprocess.run
-        return await asyncio.to_thread(
-            run, ["bash", "-c", line], env=environment, cwd=ROOT, text=True, capture_output=True, timeout=120
-        )
+    @property
+    def path(self) -> str:
+        """A search path with the `temporal` and `perdure` of this project in front."""
+        return f"{Path(temporal_binary()).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    async def shell(self, lines: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+        """Command lines under bash."""
+        environment = {**plain_environment(), **self.environment, "PATH": self.path}
+        run = partial(subprocess.run, env=environment, cwd=folder, text=True, capture_output=True, timeout=120)
+        return await asyncio.to_thread(run, ["bash", "-ec", lines])
 
     async def start(self, value: Any, workflow_id: str | None = None, *more: str, raw: str | None = None) -> str:
         """Starts a run by the CLI; gives its workflow id."""
