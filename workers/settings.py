@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 CREDENTIAL = "PERDURE_CREDENTIAL_"
+CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 class SettingsError(Exception):
@@ -15,7 +16,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment says. Folders are absolute, so a worker's working directory does not matter later."""
+    """What the environment says. Folders are absolute."""
 
     store: str
     bundle_folders: tuple[Path, ...]
@@ -43,16 +44,23 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     if missing := [folder for folder in folders if not folder.is_dir()]:
         raise SettingsError(f"PERDURE_BUNDLES: there is no folder {missing[0]}; create it or take it out")
     return Settings(
-        store=env.get("PERDURE_STORE") or Path(".perdure/store").resolve().as_uri(),
+        store=env.get("PERDURE_STORE") or (home() / "store").as_uri(),
         bundle_folders=folders,
         tool_modules=_names(env.get("PERDURE_TOOLS")),
-        workspaces=Path(env.get("PERDURE_WORKSPACES") or ".perdure/workspaces").resolve(),
+        workspaces=Path(env.get("PERDURE_WORKSPACES") or home() / "workspaces").resolve(),
         task_queue=queue,
         build_id=build_id,
         private_hosts=_names(env.get("PERDURE_FETCH_PRIVATE")),
         credentials={key.removeprefix(CREDENTIAL): value for key, value in env.items() if key.startswith(CREDENTIAL)},
         environment=dict(env),
     )
+
+
+def home() -> Path:
+    """The folder `.perdure` of the checkout that this code is in, so that a worker's working directory does not matter;
+    of the working directory where the code was installed away from its checkout."""
+    top = CHECKOUT if (CHECKOUT / "pyproject.toml").is_file() else Path.cwd()
+    return top / ".perdure"
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -48,6 +48,8 @@ def desk(tmp_path: Path) -> Stack:
         "TEMPORAL_ADDRESS": stack.address,
         "OPENAI_BASE_URL": stack.environment["OPENAI_BASE_URL"],
         "OPENAI_API_KEY": "sk-test",
+        "PERDURE_STORE": (tmp_path / "store").as_uri(),
+        "PERDURE_WORKSPACES": str(tmp_path / "workspaces"),
         "HOME": str(tmp_path),
         "PYTHONPATH": str(ROOT),
     }

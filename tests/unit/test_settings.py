@@ -1,0 +1,40 @@
+"""What the environment means."""
+
+from pathlib import Path
+
+import pytest
+
+from workers.settings import SettingsError, read_settings
+
+
+def test_the_working_directory_does_not_decide_where_the_default_store_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = read_settings({})
+    monkeypatch.chdir(tmp_path)
+    assert read_settings({}) == here
+    assert here.store.startswith("file:///")
+    assert here.store.endswith("/.perdure/store")
+
+
+def test_a_bundle_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"PERDURE_BUNDLES: there is no folder .*/gone"):
+        read_settings({"PERDURE_BUNDLES": f"{tmp_path}:{tmp_path / 'gone'}"})
+
+
+def test_a_build_id_that_temporal_would_refuse_is_refused_here() -> None:
+    with pytest.raises(SettingsError, match="PERDURE_BUILD_ID"):
+        read_settings({"PERDURE_BUILD_ID": "no spaces"})
+
+
+def test_credentials_and_keys_are_not_shown() -> None:
+    settings = read_settings({"PERDURE_CREDENTIAL_CRM": "canary-1", "OPENAI_API_KEY": "canary-2"})
+    assert settings.credentials == {"CRM": "canary-1"}
+    assert settings.lookup("OPENAI_API_KEY") == "canary-2"
+    assert "canary" not in repr(settings)
+
+
+def test_lists_are_split_and_empty_parts_left_out() -> None:
+    settings = read_settings({"PERDURE_TOOLS": "a, b,,", "PERDURE_FETCH_PRIVATE": ""})
+    assert settings.tool_modules == ("a", "b")
+    assert settings.private_hosts == ()
