@@ -89,7 +89,7 @@ class ToolActivities:
 
     def _operation(self, manifest: Manifest, tool: Tool, final: dict[str, Any], request: ToolRequest) -> Operation:
         return Operation(
-            operation_id=request.call.operation_id or f"{request.thread}:{tool.name}",
+            operation_id=request.call.operation_id or f"{request.thread}:{tool.name}:{request.call.id}",
             tool=tool.name,
             thread=request.thread,
             workspace=self._world.workspace(request.thread),

@@ -97,8 +97,9 @@ class Bench:
         decision, reason, timeout = ruling(self.manifest, self.registry, spec, final)
         if decision == "deny":
             return await self._answered(call_id, spec.name, message, f"Denied by policy ({reason}). It was not run.")
-        operation = await self._operation(spec, effect, request_digest)
         asks = spec.question or decision == "ask"
+        # A read that nobody is asked about has no record anywhere, so it needs no name in every turn of the history.
+        operation = await self._operation(spec, effect, request_digest) if asks or effect != "read" else None
         shown = short_arguments(final, SHOWN_ARGUMENTS if asks else 200)
         call = Call(
             id=call_id,
@@ -111,8 +112,8 @@ class Bench:
             ask_timeout=timeout if asks else None,
             reason=reason if asks else None,
             operation_id=operation,
-            fingerprint=fingerprint(self.manifest, spec, final, operation) if asks or effect != "read" else None,
-            request_digest=request_digest if asks or effect != "read" else None,
+            fingerprint=fingerprint(self.manifest, spec, final, operation) if operation else None,
+            request_digest=request_digest if operation else None,
             arguments=shown if isinstance(shown, dict) else None,
             arguments_preview=shown if isinstance(shown, str) else None,
         )

@@ -119,7 +119,7 @@ class TurnActivities:
             parent={"key": checkpoint_key(request.thread, head.branch, head.sequence), "sha256": head.sha256},
             step_id=f"turn-{request.turn}",
             inputs=Inputs(entries=[ref.sha256 for ref in refs], request_digest=asked),
-            outputs=Outputs(message=message, turn=turn.model_dump(mode="json", exclude_unset=True)),
+            outputs=Outputs(message=message, turn=turn.model_dump(mode="json", exclude_defaults=True)),
             effects=[call.fingerprint for call in turn.calls if call.fingerprint],
             versions=manifest.versions(request.bundle, self._world.build_id),
             usage=turn.usage,

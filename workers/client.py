@@ -1,26 +1,49 @@
 """The client, connected as the `temporal` CLI connects, with the converter of the records."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.common import RawValue
-from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
-from temporalio.converter import DataConverter
+from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultPayloadConverter,
+    JSONPlainPayloadConverter,
+)
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import RPCError
+
+from activities.store import Store, open_store
+from workers.settings import Settings, read_settings
+from workers.storage import external_storage
 
 
 class Unreachable(Exception):
     """The Temporal service cannot be reached. The message names the address and the remedy."""
 
 
-class SlimPayloadConverter(PydanticPayloadConverter):
-    """Records as JSON without the fields that were left at their defaults: history pays for every byte."""
+class SlimJson(PydanticJSONPlainPayloadConverter):
+    """Records as JSON without the fields that are at their defaults: history pays for every byte.
+
+    So a default is a promise, as a name is: with another one, old histories would say something else.
+    """
+
+    def to_payload(self, value: Any) -> Payload | None:
+        """The value as JSON."""
+        data = self._schema_serializer.to_json(value, exclude_defaults=True)
+        return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
+
+
+class SlimPayloadConverter(CompositePayloadConverter):
+    """The SDK's converters, with records as slim JSON."""
 
     def __init__(self) -> None:
-        super().__init__(ToJsonOptions(exclude_unset=True))
+        standard = DefaultPayloadConverter.default_encoding_payload_converters
+        super().__init__(*(SlimJson() if isinstance(each, JSONPlainPayloadConverter) else each for each in standard))
 
 
 class WorkerPayloadConverter(SlimPayloadConverter):
@@ -38,13 +61,19 @@ DATA_CONVERTER = DataConverter(payload_converter_class=SlimPayloadConverter)
 WORKER_DATA_CONVERTER = DataConverter(payload_converter_class=WorkerPayloadConverter)
 
 
-async def connect(converter: DataConverter = DATA_CONVERTER) -> Client:
-    """A client by the TEMPORAL_* variables and profiles. Raises Unreachable."""
+def data_converter(store: Store, *, worker: bool = False) -> DataConverter:
+    """The converter of clients, or of workers, with what is too large for Temporal in the store."""
+    return replace(WORKER_DATA_CONVERTER if worker else DATA_CONVERTER, external_storage=external_storage(store))
+
+
+async def connect(settings: Settings | None = None, *, worker: bool = False) -> Client:
+    """A client by the TEMPORAL_* variables and profiles, as a worker's or as any other's. Raises Unreachable."""
+    store = open_store((settings or read_settings()).store)
     config = ClientConfigProfile.load().to_client_connect_config()
     target = config.get("target_host") or "localhost:7233"
     config["target_host"] = target
     try:
-        return await Client.connect(**config, data_converter=converter)
+        return await Client.connect(**config, data_converter=data_converter(store, worker=worker))
     except (RPCError, RuntimeError) as error:
         raise Unreachable(
             f"no Temporal service answers at {target} ({str(error).splitlines()[0][:200]}); "

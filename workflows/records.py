@@ -1,6 +1,7 @@
 """The typed records that cross between the workflow and the activities.
 
-They are promises to runs that are alive: a field may be added with a default, never renamed, retyped or removed.
+They are promises to runs that are alive: a field may be added with a default, never renamed, retyped or removed, and a
+default stays what it is, since fields that are at theirs are left out of history.
 Readers ignore fields they do not know, so that a worker of the last release can read what this one writes.
 """
 
@@ -14,7 +15,7 @@ TurnKind = Literal["calls", "answer", "empty", "refused", "content_filtered"]
 ToolStatus = Literal["done", "error", "review", "taken"]
 ResultStatus = Literal["completed", "refused", "content_filtered", "budget_exhausted", "denied", "gave_up"]
 
-PREVIEW_BYTES = 200
+PREVIEW_BYTES = 160
 """The most bytes of any body that history keeps beside its digest."""
 
 
@@ -29,7 +30,11 @@ class Ref(Record):
 
     sha256: str
     bytes: int
-    preview: str
+    preview: str = ""
+
+    def bare(self) -> "Ref":
+        """Without the preview: for where it has been shown already."""
+        return Ref(sha256=self.sha256, bytes=self.bytes)
 
 
 class Head(Record):

@@ -106,9 +106,9 @@ class RunState(BaseModel):
         self.checkpoints.add({**line, "status": "completed", "timestamp": at, "bytes": size, "effects": []})
 
     def book_answer(self, item: Item, shown: str) -> None:
-        """Books the one answer of a call."""
+        """Books the one answer of a call; its preview has been in history once, which is enough."""
         assert item.call is not None
-        self.answers[item.call] = item
+        self.answers[item.call] = item if item.ref is None else item.model_copy(update={"ref": item.ref.bare()})
         self.steps.last[-1]["answers"][item.call] = shown
 
     def book_effect(self, effect: EffectRecord) -> None:

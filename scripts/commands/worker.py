@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 
 from scripts.commands.running import run
-from workers.client import WORKER_DATA_CONVERTER, connect
+from workers.client import connect
 from workers.settings import read_settings
 from workers.worker import Queues, make_workers, make_world, missing_search_attributes, run_until_signal
 
@@ -22,7 +22,7 @@ def worker(
 
 async def _serve(queue: Queues) -> int:
     console, settings = Console(stderr=True), read_settings()
-    client = await connect(WORKER_DATA_CONVERTER)
+    client = await connect(settings, worker=True)
     world = await make_world(client, settings)
     if not world.has_search_attributes:
         missing = ", ".join(await missing_search_attributes(client))

@@ -35,4 +35,4 @@ async def stack(
     made = Stack(server.address, tmp_path, name)
     yield made
     made.close()
-    await replay(client, made.runs)
+    await replay(client, made.runs, made.converter(worker=True))

@@ -16,11 +16,13 @@ from typing import Any
 
 import tomli_w
 from temporalio.client import Client, WorkflowHandle
+from temporalio.converter import DataConverter
 from temporalio.worker import Replayer, Worker
 
+from activities.store import open_store
 from scripts.embedded import temporal_binary
 from scripts.scripted_model import ScriptedModel, serve
-from workers.client import WORKER_DATA_CONVERTER
+from workers.client import WORKER_DATA_CONVERTER, data_converter
 from workers.settings import Settings, read_settings
 from workers.worker import Queues, make_workers, make_world, workflow_runner
 from workflows.agent_run import AgentRun
@@ -78,6 +80,10 @@ class Stack:
 
     # Workers
 
+    def converter(self, *, worker: bool = False) -> DataConverter:
+        """The converter over this stack's store: large payloads are kept in it."""
+        return data_converter(open_store(self.environment["PERDURE_STORE"]), worker=worker)
+
     def settings(self) -> Settings:
         """The settings that a worker of this stack reads."""
         return read_settings(self.environment)
@@ -85,7 +91,7 @@ class Stack:
     @asynccontextmanager
     async def worker(self, queues: Queues = "all", **options: Any) -> AsyncIterator[list[Worker]]:
         """Workers in this process."""
-        client = await Client.connect(self.address, data_converter=WORKER_DATA_CONVERTER)
+        client = await Client.connect(self.address, data_converter=self.converter(worker=True))
         world = await make_world(client, self.settings())
         workers = make_workers(client, world, self.settings(), queues, **options)
         for worker in workers:
@@ -196,10 +202,10 @@ async def pending(handle: WorkflowHandle[Any, Any], count: int = 1, seconds: flo
     return found
 
 
-async def replay(client: Client, workflow_ids: list[str]) -> None:
+async def replay(client: Client, workflow_ids: list[str], converter: DataConverter = WORKER_DATA_CONVERTER) -> None:
     """Replays the histories of runs, continued ones too, with today's code."""
     replayer = Replayer(
-        workflows=[AgentRun, UnknownWorkflow], data_converter=WORKER_DATA_CONVERTER, workflow_runner=workflow_runner()
+        workflows=[AgentRun, UnknownWorkflow], data_converter=converter, workflow_runner=workflow_runner()
     )
     for workflow_id in dict.fromkeys(workflow_ids):
         async for run in client.list_workflows(f"WorkflowId = '{workflow_id}'"):

@@ -1,0 +1,78 @@
+"""The net under everything: payloads that are too large for Temporal go to the object store, by the SDK's own means.
+
+What a run says and reads is small by design (bodies are entries, history holds digests). This catches what comes from
+outside, a goal of 5 MB or an edit of 3 MB, and whatever else grows past a limit.
+
+    threads/<workflow id>/payloads/<sha256>     beside the threads of that workflow id, so that it is deleted with them
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+    StorageDriverWorkflowInfo,
+)
+
+from activities.canonical import sha256
+from activities.errors import IncompatiblePayload
+from activities.store import Store
+from workflows.keys import safe_id
+
+THRESHOLD = 512 * 1024
+"""Bytes from which a payload is kept out of history. Seven smaller ones fit one task completion (4 MB at most, or the
+run is terminated). It is no lower because the plain CLI shows a reference in place of what was moved out."""
+
+
+class StoreDriver(StorageDriver):
+    """Keeps payloads in the object store, by digest."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def name(self) -> str:
+        """The name in every reference: a promise to the histories that hold one."""
+        return "perdure.store"
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """Stores each once. Raises StoreUnavailable."""
+        return list(await asyncio.gather(*(self._put(folder_of(context), payload) for payload in payloads)))
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """Reads them back. Raises StoreUnavailable, and IncompatiblePayload for one that is gone or altered."""
+        return list(await asyncio.gather(*(self._get(claim) for claim in claims)))
+
+    async def _put(self, folder: str, payload: Payload) -> StorageDriverClaim:
+        data = payload.SerializeToString(deterministic=True)
+        digest = sha256(data)
+        key = f"{folder}/{digest}"
+        await self._store.put_new(key, data)
+        return StorageDriverClaim(claim_data={"key": key, "sha256": digest})
+
+    async def _get(self, claim: StorageDriverClaim) -> Payload:
+        key, digest = claim.claim_data.get("key", ""), claim.claim_data.get("sha256")
+        data = await self._store.get(key)
+        if data is None:
+            raise IncompatiblePayload(f"payload {key} is missing from the store: restore it from a backup")
+        if sha256(data) != digest:
+            raise IncompatiblePayload(f"payload {key} has other content than its reference says: restore it")
+        return Payload.FromString(data)
+
+
+def folder_of(context: StorageDriverStoreContext) -> str:
+    """Where a payload goes: to the workflow that it is for, or that the activity works for."""
+    target = context.target
+    owner = target.id if isinstance(target, StorageDriverWorkflowInfo) else None
+    return f"threads/{safe_id(owner)}/payloads" if owner else "payloads"
+
+
+def external_storage(store: Store) -> ExternalStorage:
+    """The SDK's setting for this store."""
+    return ExternalStorage(drivers=[StoreDriver(store)], payload_size_threshold=THRESHOLD)
