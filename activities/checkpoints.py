@@ -8,6 +8,7 @@ the run as CheckpointDamaged. An older checkpoint is never taken instead: the ne
 import asyncio
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -15,13 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from activities.canonical import digest
 from activities.errors import CheckpointConflict, CheckpointDamaged
+from activities.migrations import SCHEMA, STEPS, Step, UnknownSchema, migrate
 from activities.store import Store
 from workflows.keys import checkpoint_key, folder
 from workflows.records import Head, Usage
 
-SCHEMA = 1
 READ_AHEAD = 32
-_NAME = re.compile(r"(\d{8,})\.json")
+_NAME = re.compile(r"([A-Za-z0-9_-]{1,80})/(\d{8,})\.json")
 
 
 class Inputs(BaseModel):
@@ -39,14 +40,18 @@ class Outputs(BaseModel):
 
 
 class Checkpoint(BaseModel):
-    """One record. `sha256` is the digest of the rest; `size` (bytes, as stored) is not part of it."""
+    """One record. `sha256` is the digest of the rest; `raw` (as stored) is not part of it.
+
+    `segment` names the newest segment before this record, `tail` the bytes of bodies since. `base`: the context begins
+    anew with this record's entries, and what was said before is not read any more (a session starts here).
+    """
 
     model_config = ConfigDict(extra="ignore")
 
     schema_version: int = Field(SCHEMA, alias="schema")
     thread: str
     branch: str
-    sequence: int
+    sequence: int = Field(ge=0)
     parent: dict[str, str] | None
     step_id: str
     status: Literal["pending", "in_progress", "completed", "failed"] = "completed"
@@ -57,12 +62,24 @@ class Checkpoint(BaseModel):
     versions: dict[str, str] = Field(default_factory=dict)
     usage: Usage = Usage()
     timestamp: str
+    segment: Head | None = None
+    tail: int = 0
+    base: bool = False
     sha256: str = ""
-    size: int = Field(0, exclude=True)
+    raw: bytes = Field(b"", exclude=True, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes, as stored."""
+        return len(self.raw)
 
     def head(self) -> Head:
         """The name of this checkpoint, with the digest that its content must have."""
         return Head(branch=self.branch, sequence=self.sequence, sha256=self.sha256)
+
+    def key(self) -> str:
+        """Where it stands."""
+        return checkpoint_key(self.thread, self.branch, self.sequence)
 
 
 def now_iso() -> str:
@@ -71,25 +88,24 @@ def now_iso() -> str:
 
 
 class Checkpoints:
-    """The checkpoints of all threads, over one store."""
+    """The checkpoints of all threads, over one store. `steps` lead older schemas to `newest`."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, steps: Mapping[int, Step] = STEPS, newest: int = SCHEMA) -> None:
+        self._store, self._steps, self._newest = store, steps, newest
 
     async def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Publishes a record and returns what stands under its key: this one, or the earlier one of the same request.
 
         Raises CheckpointConflict when a record of another request stands there.
         """
-        body = checkpoint.model_dump(mode="json", by_alias=True, exclude={"sha256"})
+        body = {**checkpoint.model_dump(mode="json", by_alias=True, exclude={"sha256"}), "schema": self._newest}
         body["sha256"] = digest(body)
         data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-        key = checkpoint_key(checkpoint.thread, checkpoint.branch, checkpoint.sequence)
-        if await self._store.put_new(key, data):
-            return checkpoint.model_copy(update={"sha256": body["sha256"], "size": len(data)})
+        if await self._store.put_new(checkpoint.key(), data):
+            return checkpoint.model_copy(update={"sha256": body["sha256"], "raw": data})
         found = await self.find(checkpoint.thread, checkpoint.branch, checkpoint.sequence)
         if found is None:
-            raise CheckpointDamaged(f"checkpoint {key} was there and is gone")
+            raise CheckpointDamaged(f"checkpoint {checkpoint.key()} was there and is gone")
         same_request(found, checkpoint.inputs.request_digest)
         return found
 
@@ -97,7 +113,7 @@ class Checkpoints:
         """The record under that name, checked against it; None when there is none."""
         key = checkpoint_key(thread, branch, sequence)
         data = await self._store.get(key)
-        return None if data is None else read(data, key, thread, branch, sequence)
+        return None if data is None else self.read(data, key, thread, branch, sequence)
 
     async def load(self, thread: str, head: Head) -> Checkpoint:
         """The record that `head` names. Raises CheckpointDamaged unless it is there with that very digest."""
@@ -105,58 +121,68 @@ class Checkpoints:
         key = checkpoint_key(thread, head.branch, head.sequence)
         if found is None:
             raise CheckpointDamaged(f"checkpoint {key} is missing from the store")
-        if found.sha256 != head.sha256:
+        if not head.sha256 or found.sha256 != head.sha256:
             raise CheckpointDamaged(f"checkpoint {key} is not the one that the run recorded: its digest differs")
         return found
 
-    async def chain(self, thread: str, head: Head) -> list[Checkpoint]:
-        """All records from the opening to `head`, oldest first, each link checked."""
+    async def chain(self, thread: str, head: Head, after: int = -1) -> list[Checkpoint]:
+        """The records from number `after` + 1 to `head`, oldest first, each link checked."""
         found: list[Checkpoint] = []
         want: Head | None = head
-        while want is not None:
-            first = max(0, want.sequence - READ_AHEAD + 1)
-            numbers = range(want.sequence, first - 1, -1)
-            batch = await asyncio.gather(*(self.find(thread, want.branch, number) for number in numbers))
-            for record, number in zip(batch, numbers, strict=True):
-                if want is None or number != want.sequence or (record is None and number != numbers[0]):
-                    break  # the chain went on to another branch, or below the branch's first record
-                if record is None or record.sha256 != want.sha256:
-                    raise CheckpointDamaged(f"checkpoint {checkpoint_key(thread, want.branch, number)} is altered")
-                found.append(record)
+        while want is not None and want.sequence > after:
+            numbers = range(want.sequence, max(after, want.sequence - READ_AHEAD), -1)
+            guesses = [self.find(thread, want.branch, number) for number in numbers]
+            ahead: list[Any] = await asyncio.gather(*guesses, return_exceptions=True)
+            for record in ahead:
                 branch = want.branch
-                want = parent_head(record)
-                if want is not None and want.branch != branch:
-                    break
+                found.append(_linked(record, thread, want))
+                want = parent_head(found[-1])
+                if want is None or want.branch != branch:
+                    break  # what was read ahead is of another branch than the chain goes on with
         return found[::-1]
 
     async def names(self, thread: str) -> list[tuple[str, int]]:
-        """Branch and number of every record, in numeric order; names that are no checkpoint are passed over."""
+        """Branch and number of every record, in numeric order; names that are no checkpoint's are passed over."""
         prefix = f"{folder(thread)}/checkpoints/"
-        pairs = []
-        for key in await self._store.keys(prefix.rstrip("/")):
-            branch, _, name = key.removeprefix(prefix).partition("/")
-            if match := _NAME.fullmatch(name):
-                pairs.append((branch, int(match[1])))
-        return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
+        keys = set(await self._store.keys(prefix.rstrip("/")))
+        matches = [_NAME.fullmatch(key.removeprefix(prefix)) for key in keys]
+        pairs = [(match[1], int(match[2])) for match in matches if match]
+        return sorted((pair for pair in pairs if checkpoint_key(thread, *pair) in keys), key=lambda p: (p[1], p[0]))
+
+    def read(self, data: bytes, key: str, thread: str, branch: str, sequence: int) -> Checkpoint:
+        """Decodes a record and checks schema, digest and name. Raises CheckpointDamaged."""
+        record = self.decode(data, key, vouched=False)
+        if (record.thread, record.branch, record.sequence) != (thread, branch, sequence):
+            said = f"{record.thread}/{record.branch}/{record.sequence}"
+            raise CheckpointDamaged(f"checkpoint {key} says that it is {said}")
+        return record
+
+    def decode(self, data: bytes, key: str, *, vouched: bool) -> Checkpoint:
+        """Decodes a record and checks its schema, and its digest unless another digest vouches for these bytes."""
+        try:
+            body = json.loads(data)
+            claimed = body.pop("sha256")
+            if not claimed or not isinstance(claimed, str):
+                raise CheckpointDamaged(f"checkpoint {key} is damaged: it has no digest")
+            written, body = body, migrate(body, self._steps, self._newest)  # a future schema may digest in another way
+            if not vouched and digest(written) != claimed:
+                raise CheckpointDamaged(f"checkpoint {key} is damaged: its content does not have its digest")
+            return Checkpoint.model_validate({**body, "sha256": claimed, "raw": data})
+        except UnknownSchema as error:
+            raise CheckpointDamaged(f"checkpoint {key} cannot be read: {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+            raise CheckpointDamaged(f"checkpoint {key} cannot be read: {type(error).__name__}") from None
 
 
-def read(data: bytes, key: str, thread: str, branch: str, sequence: int) -> Checkpoint:
-    """Decodes a record and checks schema, digest and name. Raises CheckpointDamaged."""
-    try:
-        body = json.loads(data)
-        schema = body["schema"]
-        if schema != SCHEMA:
-            raise CheckpointDamaged(
-                f"checkpoint {key} has schema {schema!r}, this release reads {SCHEMA}: use the release that wrote it"
-            )
-        claimed = body.pop("sha256")
-        if not claimed or digest(body) != claimed:
-            raise CheckpointDamaged(f"checkpoint {key} is damaged: its content does not have its digest")
-        record = Checkpoint.model_validate({**body, "sha256": claimed, "size": len(data)})
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise CheckpointDamaged(f"checkpoint {key} cannot be read: {type(error).__name__}") from None
-    if (record.thread, record.branch, record.sequence) != (thread, branch, sequence):
-        raise CheckpointDamaged(f"checkpoint {key} says that it is {record.thread}/{record.branch}/{record.sequence}")
+def _linked(record: Checkpoint | BaseException | None, thread: str, want: Head) -> Checkpoint:
+    """The record, if it is the one that is wanted."""
+    key = checkpoint_key(thread, want.branch, want.sequence)
+    if isinstance(record, BaseException):
+        raise record
+    if record is None:
+        raise CheckpointDamaged(f"checkpoint {key} is missing from the store: there is a gap")
+    if not want.sha256 or record.sha256 != want.sha256:
+        raise CheckpointDamaged(f"checkpoint {key} is altered: its digest is not the one that the next record names")
     return record
 
 
@@ -166,7 +192,8 @@ def parent_head(record: Checkpoint) -> Head | None:
         if record.sequence != 0:
             raise CheckpointDamaged(f"checkpoint {record.sequence} of {record.thread} has no parent: there is a gap")
         return None
-    match = re.search(r"/checkpoints/([^/]+)/(\d+)\.json$", record.parent.get("key", ""))
+    prefix = f"{folder(record.thread)}/checkpoints/"
+    match = _NAME.fullmatch(record.parent.get("key", "").removeprefix(prefix))
     if match is None or int(match[2]) != record.sequence - 1:
         raise CheckpointDamaged(f"checkpoint {record.sequence} of {record.thread} names a parent that is not before it")
     return Head(branch=match[1], sequence=int(match[2]), sha256=record.parent.get("sha256", ""))
@@ -175,7 +202,6 @@ def parent_head(record: Checkpoint) -> Head | None:
 def same_request(found: Checkpoint, request_digest: str) -> None:
     """Raises CheckpointConflict unless the record answers that very request."""
     if found.inputs.request_digest != request_digest:
-        key = checkpoint_key(found.thread, found.branch, found.sequence)
         raise CheckpointConflict(
-            f"checkpoint {key} belongs to another request; neither is taken. Fork from an earlier one"
+            f"checkpoint {found.key()} belongs to another request; neither is taken. Fork from an earlier one"
         )

@@ -1,16 +1,19 @@
 """The activities at the edges of a run's life: `run.close`, and `run.probe` for one that is parked."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 from temporalio import activity
 
 from activities.canonical import sha256
+from activities.context import check
+from activities.errors import StoreUnavailable
 from activities.world import World
 from workflows.catalog import CLOSE, PROBE
 from workflows.keys import folder
-from workflows.records import Closing, ClosingRequest, ProbeRequest
+from workflows.records import Closing, ClosingRequest, Head, ProbeRequest
 
 LISTED = 50
 
@@ -50,10 +53,21 @@ class ProbeActivities:
         if request.kind == "bundle" and request.bundle is not None:
             await self._world.bundles.manifest(request.bundle)
         elif request.kind == "checkpoint" and request.head is not None:
-            await self._world.checkpoints.chain(request.thread, request.head)
-        elif await self._world.store.get(f"{folder(request.thread)}/probe") is None:
-            await self._world.store.put_new(f"{folder(request.thread)}/probe", b"")
+            await self._look_at_records(request, request.head)
+        else:  # a write and a read: a full disk still reads
+            key = f"{folder(request.thread)}/probe"
+            await self._world.store.put(key, request.thread.encode())
+            if await self._world.store.get(key) is None:
+                raise StoreUnavailable(f"the store {self._world.store!r} does not keep what it is given")
         return True
+
+    async def _look_at_records(self, request: ProbeRequest, head: Head) -> None:
+        """All that the next turn reads, from the store: the chain, its bodies, the new ones, and what stands ahead."""
+        thread = request.thread
+        messages = (await self._world.contexts.read(thread, head)).messages
+        new = [json.loads(await self._world.entries.fetch(thread, digest)) for digest in request.entries]
+        check([*messages, *new])
+        await self._world.checkpoints.find(thread, request.branch or head.branch, head.sequence + 1)
 
 
 def files_in(workspace: Path) -> list[tuple[str, Path]]:

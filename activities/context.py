@@ -9,45 +9,73 @@ A worker keeps the decoded context of the runs that it served last, so that the 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from activities.checkpoints import Checkpoint, Checkpoints
 from activities.entries import Entries
 from activities.errors import CheckpointDamaged
+from activities.segments import Segments, is_due
 from workflows.records import Head, Item, Ref
 
 Messages = list[dict[str, Any]]
-CACHED_THREADS = 200
+CACHED_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class Held:
+    """A context with the record that it ends with. `size`: bytes of its bodies, about."""
+
+    record: Checkpoint
+    messages: Messages
+    size: int
 
 
 class Contexts:
-    """Loads and remembers contexts."""
+    """Loads, extends and remembers contexts."""
 
-    def __init__(self, checkpoints: Checkpoints, entries: Entries) -> None:
-        self._checkpoints, self._entries = checkpoints, entries
-        self._cache: OrderedDict[str, tuple[str, Messages]] = OrderedDict()
+    def __init__(self, checkpoints: Checkpoints, entries: Entries, segments: Segments) -> None:
+        self._checkpoints, self._entries, self._segments = checkpoints, entries, segments
+        self._cache: OrderedDict[str, Held] = OrderedDict()
 
     async def load(self, thread: str, head: Head) -> Messages:
         """The context up to and with `head`. Raises CheckpointDamaged for a chain that does not hold."""
+        return (await self._held(thread, head)).messages
+
+    async def _held(self, thread: str, head: Head) -> Held:
         held = self._cache.get(thread)
-        if held is not None and held[0] == head.sha256:
-            return held[1]
-        chain = await self._checkpoints.chain(thread, head)
-        parts = await asyncio.gather(*(self.increment(record) for record in chain))
+        if held is None or held.record.head() != head:
+            held = await self.read(thread, head)
+            self._keep(held)
+        return held
+
+    async def read(self, thread: str, head: Head) -> Held:
+        """The context from the store, whatever is remembered."""
+        records = await self._segments.history(thread, head)
+        parts = await asyncio.gather(*(self.increment(record) for record in records))
         messages = [message for part in parts for message in part]
-        self.keep(thread, head, messages)
-        return messages
+        return Held(records[-1], messages, sum(len(str(message.get("text"))) for message in messages))
 
     async def increment(self, record: Checkpoint) -> Messages:
         """What one checkpoint adds: its new entries, then the model's message."""
         messages = await self._entries.get_all(record.thread, record.inputs.entries)
         return [*messages, record.outputs.message] if record.outputs.message is not None else messages
 
-    def keep(self, thread: str, head: Head, messages: Messages) -> None:
-        """Remembers the context that ends with `head`."""
-        self._cache[thread] = (head.sha256, messages)
-        self._cache.move_to_end(thread)
-        while len(self._cache) > CACHED_THREADS:
+    async def commit(self, record: Checkpoint, parent: Head, before: Messages, added: int) -> Checkpoint:
+        """Publishes the record that comes after `parent`, and gives what stands there. `before` is the context of which
+        it is the answer, `added` the bytes of bodies that are new in it. Raises CheckpointConflict."""
+        held = await self._held(record.thread, parent)
+        segment = await self._segments.after(held.record)
+        tail = added + (0 if is_due(held.record) else held.record.tail)
+        saved = await self._checkpoints.save(record.model_copy(update={"segment": segment, "tail": tail}))
+        said = saved.outputs.message  # the saved one's: another attempt may have been first
+        self._keep(Held(saved, before if said is None else [*before, said], held.size + added + saved.size))
+        return saved
+
+    def _keep(self, held: Held) -> None:
+        self._cache[held.record.thread] = held
+        self._cache.move_to_end(held.record.thread)
+        while len(self._cache) > 1 and sum(each.size for each in self._cache.values()) > CACHED_BYTES:
             self._cache.popitem(last=False)
 
     async def store_items(self, thread: str, items: Sequence[Item]) -> tuple[list[Ref], Messages]:

@@ -6,7 +6,7 @@ A worker remembers the bodies it has just written, since the next turn of the sa
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from activities.canonical import preview, sha256
@@ -53,6 +53,11 @@ class Entries:
         if data is not None:
             self._cache.move_to_end(name)
             return data
+        return await self.fetch(thread, digest)
+
+    async def fetch(self, thread: str, digest: str) -> bytes:
+        """Reads from the store, whatever is remembered. Raises CheckpointDamaged as `get` does."""
+        name = f"{thread}/{digest}"
         data = await self._store.get(entry_key(thread, digest))
         if data is None:
             raise CheckpointDamaged(f"entry {digest} of thread {thread} is missing from the store")
@@ -64,6 +69,11 @@ class Entries:
     async def get_all(self, thread: str, digests: Sequence[str]) -> list[dict[str, Any]]:
         """Reads many, at once, in the order asked for."""
         return list(await asyncio.gather(*(self.get(thread, digest) for digest in digests)))
+
+    def warm(self, thread: str, bodies: Mapping[str, str]) -> None:
+        """Remembers bodies that came with a segment, whose digest vouches for them."""
+        for digest, text in bodies.items():
+            self._remember(f"{thread}/{digest}", text.encode("utf-8"))
 
     def _remember(self, name: str, data: bytes) -> None:
         if name not in self._cache:

@@ -90,9 +90,7 @@ class IncompatiblePayload(Failure):
 
 
 class StoreUnavailable(Failure):
-    """The object store cannot be reached, or refuses."""
-
-    retryable = True
+    """The object store cannot be reached, or refuses. The store has tried again by itself; now the run is parked."""
 
 
 def cut(text: str, size: int = MESSAGE_BYTES) -> str:

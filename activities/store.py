@@ -8,7 +8,10 @@ the file and its folder are synced to disk; elsewhere once the service has answe
 import asyncio
 import os
 import secrets
+import shutil
 from collections.abc import Awaitable
+from datetime import timedelta
+from errno import ENOENT
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -20,6 +23,14 @@ from obstore.store import MemoryStore, ObjectStore, from_url
 from activities.errors import StoreUnavailable
 
 T = TypeVar("T")
+
+PATIENCE = {"connect_timeout": "3s", "timeout": "30s"}
+RETRIES = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=15),
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
+}
+"""A service that does not answer for longer parks the run, which holds nothing while it waits."""
 
 
 class Store(Protocol):
@@ -51,15 +62,21 @@ def open_store(url: str) -> Store:
     if parts.scheme == "memory":
         return RemoteStore(MemoryStore(), "memory")
     if parts.scheme in ("s3", "gs", "az"):
-        return RemoteStore(from_url(url), f"{parts.scheme}://{parts.netloc}")
+        store = from_url(url, client_options=PATIENCE, retry_config=RETRIES)  # type: ignore[call-overload]
+        return RemoteStore(store, f"{parts.scheme}://{parts.netloc}")
     raise ValueError(f"PERDURE_STORE: {url!r} is not known; use file:///…, s3://…, gs://… or az://…")
 
 
 class LocalStore:
-    """A folder. A file appears under its final name only when its content is on disk."""
+    """A folder. A file appears under its final name only when its content is on disk.
+
+    The folder is made by the first put. Once it has been seen, a folder that is gone (a volume that is not mounted) is
+    a store that cannot be read, not an empty one.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._seen = False
 
     def __repr__(self) -> str:
         return f"file://{self.folder}"
@@ -71,18 +88,14 @@ class LocalStore:
         return await self._guard(asyncio.to_thread(self._write, key, data, True))
 
     async def get(self, key: str) -> bytes | None:
-        try:
-            return await self._guard(asyncio.to_thread(self._path(key).read_bytes))
-        except FileNotFoundError:
-            return None
+        return await self._guard(asyncio.to_thread(self._read, key))
 
     async def keys(self, prefix: str) -> list[str]:
         return await self._guard(asyncio.to_thread(self._walk, prefix))
 
     async def delete(self, prefix: str) -> int:
         keys = await self.keys(prefix)
-        for key in keys:
-            await self._guard(asyncio.to_thread(self._path(key).unlink, True))
+        await self._guard(asyncio.to_thread(self._remove, prefix))
         return len(keys)
 
     def _path(self, key: str) -> Path:
@@ -90,6 +103,23 @@ class LocalStore:
         if any(part in ("", ".", "..") for part in parts):
             raise ValueError(f"not a store key: {key!r}")
         return self.folder.joinpath(*parts)
+
+    def _is_there(self) -> bool:
+        """Whether there is a store yet. Raises FileNotFoundError when there was one."""
+        if self.folder.is_dir():
+            self._seen = True
+        elif self._seen:
+            raise FileNotFoundError(ENOENT, "the store's folder is gone")
+        return self._seen
+
+    def _read(self, key: str) -> bytes | None:
+        try:
+            data = self._path(key).read_bytes()
+        except FileNotFoundError:
+            self._is_there()
+            return None
+        self._seen = True
+        return data
 
     def _write(self, key: str, data: bytes, new: bool) -> bool:
         path = self._path(key)
@@ -120,20 +150,30 @@ class LocalStore:
         if folder != self.folder:
             self._make_folder(folder.parent)
             folder.mkdir(exist_ok=True, mode=0o700)
-        else:
+        elif not self._is_there():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._seen = True
         _sync_folder(folder.parent)
 
     def _walk(self, prefix: str) -> list[str]:
         top = self._path(prefix.rstrip("/")) if prefix else self.folder
-        found = (path for path in top.rglob("*") if not path.name.endswith(".tmp") and path.is_file())
-        return [path.relative_to(self.folder).as_posix() for path in found]
+        if not self._is_there() or not _exists(top):
+            return []
+        found: list[str] = []
+        for folder, _, names in os.walk(top, onerror=_raise):
+            place = Path(folder).relative_to(self.folder)
+            found += [(place / name).as_posix() for name in names if not name.endswith(".tmp")]
+        return found
+
+    def _remove(self, prefix: str) -> None:
+        top = self._path(prefix.rstrip("/"))
+        if _exists(top):
+            shutil.rmtree(top)
+            _sync_folder(top.parent)
 
     async def _guard(self, work: Awaitable[T]) -> T:
         try:
             return await work
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise StoreUnavailable(f"the store {self!r} failed: {error.strerror}") from None
 
@@ -183,6 +223,19 @@ class RemoteStore:
             raise
         except (BaseError, OSError) as error:
             raise StoreUnavailable(f"the store {self!r} failed: {type(error).__name__}") from None
+
+
+def _exists(path: Path) -> bool:
+    """Whether it is there; unlike `Path.exists`, what cannot be looked at raises OSError."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _sync_folder(folder: Path) -> None:

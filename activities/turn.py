@@ -38,6 +38,10 @@ class TurnActivities:
     @activity.defn(name=MODEL_TURN.name)
     async def turn(self, request: TurnRequest) -> Turn:
         """One turn. Raises the model's failures (see `activities.errors`), CheckpointDamaged, CheckpointConflict."""
+        async with heartbeats(first_failure()):  # a long run takes its time to load
+            return await self._turn(request)
+
+    async def _turn(self, request: TurnRequest) -> Turn:
         refs, new = await self._world.contexts.store_items(request.thread, request.new)
         asked = request_digest(request, refs)
         found = await self._world.checkpoints.find(request.thread, request.branch, request.turn)
@@ -49,11 +53,9 @@ class TurnActivities:
         check(context)
         reply = await self._ask(manifest.file.model, render(manifest, context), tools(manifest))
         turn, message = await self._judge(request, manifest, context, reply)
-        saved = await self._save(request, refs, asked, turn, message, manifest)
-        if saved.outputs.message is not None:  # the saved one: another attempt may have been first
-            context.append(saved.outputs.message)
-        self._world.contexts.keep(request.thread, saved.head(), context)
-        return recorded_turn(saved)
+        record = self._record(request, refs, asked, turn, message, manifest)
+        added = sum(ref.bytes for ref in refs)
+        return recorded_turn(await self._world.contexts.commit(record, request.head, context, added))
 
     async def _ask(self, routes: list[Model], messages: Messages, offered: list[dict[str, Any]]) -> Reply:
         """The first route's answer, with heartbeats that carry since when it has been failing."""
@@ -102,7 +104,7 @@ class TurnActivities:
         message = {"role": "assistant", "text": output, "calls": [each.message for each in judged]}
         return turn, message if output or judged else None
 
-    async def _save(
+    def _record(
         self,
         request: TurnRequest,
         refs: list[Ref],
@@ -112,7 +114,7 @@ class TurnActivities:
         manifest: Manifest,
     ) -> Checkpoint:
         head = request.head
-        record = Checkpoint(
+        return Checkpoint(
             thread=request.thread,
             branch=request.branch,
             sequence=request.turn,
@@ -125,7 +127,6 @@ class TurnActivities:
             usage=turn.usage,
             timestamp=now_iso(),
         )
-        return await self._world.checkpoints.save(record)
 
 
 def request_digest(request: TurnRequest, refs: list[Ref]) -> str:

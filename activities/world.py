@@ -12,6 +12,7 @@ from activities.errors import redact
 from activities.gateway import Gateway, Lookup
 from activities.ledger import Ledger
 from activities.manifest import ToolSpec
+from activities.segments import Segments
 from activities.store import Store
 from activities.tools import Registry, Tool
 from activities.tools.executor import Executor
@@ -38,7 +39,8 @@ class World:
         self.gateway = Gateway(lookup)
         self.entries = Entries(store)
         self.checkpoints = Checkpoints(store)
-        self.contexts = Contexts(self.checkpoints, self.entries)
+        self.segments = Segments(store, self.checkpoints, self.entries)
+        self.contexts = Contexts(self.checkpoints, self.entries, self.segments)
         self.ledger = Ledger(store)
         self.bundles = Bundles(store, bundle_folders)
         self.workspaces = workspaces

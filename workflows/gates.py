@@ -6,6 +6,7 @@ A pause, a reached limit, an interactive run between two messages, and a failure
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from itertools import count
 from typing import TypeVar
 
 from temporalio import workflow
@@ -19,6 +20,9 @@ from workflows.requests import Request
 from workflows.state import PARKS
 
 T = TypeVar("T")
+
+LONGEST_PAUSE = 3600
+"""Seconds between two looks at a cause that seems gone each time and is not."""
 
 
 class RollOver(Exception):
@@ -78,19 +82,20 @@ class Gates(People):
 
     async def mendable(self, act: Callable[[], Awaitable[T]]) -> T:
         """Does it; parks the run while the cause of a failure is one that somebody can mend, then does it again."""
-        while True:
+        for tries in count():
             try:
                 return await act()
             except ActivityError as error:
                 problem = _problem(error)
                 if problem is None:
                     raise
-            await self._park(problem)
+            await self._park(problem, tries)
+        raise AssertionError("unreachable: the loop has no end")
 
-    async def _park(self, problem: Problem) -> None:
+    async def _park(self, problem: Problem, tries: int) -> None:
         self.state.problem, self.retry_now = problem, False
         self.publish()
-        probe = asyncio.create_task(self._probe(problem))
+        probe = asyncio.create_task(self._probe(problem, tries))
         try:
             await workflow.wait_condition(lambda: probe.done() or self.retry_now or self.rolling)
         finally:
@@ -101,7 +106,10 @@ class Gates(People):
             raise RollOver
         self.publish()
 
-    async def _probe(self, problem: Problem) -> None:
+    async def _probe(self, problem: Problem, tries: int) -> None:
+        if tries:  # all looked well the last time and was not: without a pause that would fill the history
+            pause = min(2**tries, LONGEST_PAUSE)
+            await workflow.sleep(timedelta(seconds=pause), summary=f"wait for the {PARKS[problem.type][0]}")
         if problem.retry_after is not None:
             await workflow.sleep(timedelta(seconds=problem.retry_after), summary="the model server's rate limit")
             return
@@ -112,6 +120,8 @@ class Gates(People):
             thread=opening.thread if opening else "probe.probe",
             head=self.state.head,
             bundle=opening.bundle.digest if opening else None,
+            branch=self.state.branch,
+            entries=[item.ref.sha256 for item in self.state.new if item.ref is not None],
         )
         await catalog.PROBE.run(request, summary=f"wait for the {kind}")
 

@@ -34,6 +34,11 @@ def checkpoint_key(thread: str, branch: str, sequence: int) -> str:
     return f"{folder(thread)}/checkpoints/{branch}/{sequence:08d}.json"
 
 
+def segment_key(thread: str, branch: str, sequence: int) -> str:
+    """A segment is named by the last checkpoint that it packs."""
+    return f"{folder(thread)}/segments/{branch}/{sequence:08d}.json.zz"
+
+
 def entry_key(thread: str, digest: str) -> str:
     """Bodies are named by their digest."""
     return f"{folder(thread)}/entries/{digest}"

@@ -270,12 +270,15 @@ class Closing(Record):
 
 
 class ProbeRequest(Record):
-    """Input of `run.probe`: what to look at until it is well again."""
+    """Input of `run.probe`: what to look at until it is well again. `branch` is the one that the next checkpoint goes
+    to, `entries` the digests of the bodies that are new since the head."""
 
     kind: str
     thread: str
     head: Head | None = None
     bundle: str | None = None
+    branch: str = ""
+    entries: list[str] = Field(default_factory=list)
 
 
 class Problem(Record):
