@@ -39,6 +39,8 @@ class AskActivities:
         if decision == "deny":
             return Verdict(ok=False, reason=f"denied by policy ({reason})")
         body = await self._world.entries.put(request.thread, {"arguments": final}, summarize(spec.name, final))
+        if request.call.operation_id is not None:
+            await self._world.ancestry.note(request.thread, request.call.operation_id, asked)
         return Verdict(
             ok=True,
             body=body,

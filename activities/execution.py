@@ -1,27 +1,28 @@
-"""The activities `tool.run` and `tool.read`: every execution of a tool passes here, and is checked here again."""
+"""The activities `tool.run`, `tool.read` and `effect.doubt`: every execution of a tool passes the gate here, again."""
 
 import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.attempts import Attempt, Deed, Ended, Stopped
 from activities.canonical import preview
 from activities.checkpoints import now_iso
 from activities.context import tool_message
+from activities.effect_records import Claim, Outcome, Prepared
 from activities.effects import Sandwich, lease_of
 from activities.errors import cut
-from activities.judge import digest_request, final_arguments, fingerprint, ruling
-from activities.ledger import Claim, Outcome, Prepared
-from activities.manifest import Manifest, ToolSpec
-from activities.policy import recovery_effect
-from activities.tools import Operation, Tool, ToolError
+from activities.gate import Gate, Gated, renamed
+from activities.judge import digest_request
+from activities.tools import ToolError
 from activities.tools.bodies import to_text
 from activities.world import World
-from workflows.catalog import TOOL_ATTEMPTS, TOOL_READ, TOOL_RUN
+from workflows.catalog import EFFECT_DOUBT, TOOL_ATTEMPTS, TOOL_READ, TOOL_RUN
 from workflows.records import Ref, ToolAnswer, ToolRequest
 
 BEAT_SECONDS = 1.0
@@ -32,6 +33,7 @@ class ToolActivities:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._gate = Gate(world)
 
     @activity.defn(name=TOOL_READ.name)
     async def read(self, request: ToolRequest) -> ToolAnswer:
@@ -44,158 +46,183 @@ class ToolActivities:
         async with heartbeats():
             if request.call.effect == "read":
                 return await self._run(request)
-            return await _settled(self._run(request))
+            return await settled(self._run(request))
+
+    @activity.defn(name=EFFECT_DOUBT.name)
+    async def doubt(self, request: ToolRequest) -> ToolAnswer:
+        """Puts on record that no attempt is left. Nothing is run."""
+        return await self._run(request)
 
     async def _run(self, request: ToolRequest) -> ToolAnswer:
-        manifest = await self._world.bundles.manifest(request.bundle)
-        spec = manifest.tool(request.call.tool)
         try:
-            if spec is None:
-                raise ValueError(f"The tool {request.call.tool} is not in this bundle")
-            final = final_arguments(self._world.registry, spec, await self._arguments(request))
-            self._check(manifest, spec, final, request)
+            gated = await self._gate.open(request)
         except ValueError as error:
-            return await self._error(request, str(error))
-        tool = self._world.registry.get(spec.name)
-        assert tool is not None, "final_arguments refuses a tool that is gone"
-        op = self._operation(manifest, tool, final, request)
+            return await self._refuse(request, str(error))
         if request.call.effect == "read":
-            return await self._read(tool, op, request)
-        return await self._perform(manifest, spec, tool, op, request)
+            return await self._read(gated, request)
+        record = self._prepared(gated, request)
+        sandwich = self._sandwich(record, self._deed(gated), request)
+        sandwich = replace(sandwich, on_unknown=gated.spec.on_unknown)
+        answer = await self._ended(sandwich, request)
+        if answer.status != "taken":
+            return answer
+        other = renamed(gated, request)
+        if other is not None and other.operation_id is not None:
+            await self._world.ancestry.note(request.thread, other.operation_id, record.request_digest)
+        return answer.model_copy(update={"renamed": other})
 
-    async def _arguments(self, request: ToolRequest) -> dict[str, Any]:
-        """The edited ones, or those of the call in the checkpoint: never the previews that history shows."""
-        if request.edited is not None:
-            return dict((await self._world.entries.get(request.thread, request.edited.sha256))["arguments"])
-        checkpoint = await self._world.checkpoints.load(request.thread, request.head)
-        calls = (checkpoint.outputs.message or {}).get("calls", [])
-        text = next((call["arguments"] for call in calls if call["id"] == request.call.id), None)
-        if text is None:
-            raise ValueError(f"Call {request.call.id} is not in its checkpoint")
-        return dict(json.loads(text))
+    async def _refuse(self, request: ToolRequest, reason: str) -> ToolAnswer:
+        """The gate is shut. That is an answer, unless an earlier attempt came through it: that one may have acted."""
+        held = await self._world.ledger.prepared(request.thread, request.call.operation_id or "none")
+        if request.call.effect == "read" or held is None or held.fingerprint != request.call.fingerprint:
+            return await self._error(request, reason)
 
-    def _check(self, manifest: Manifest, spec: ToolSpec, final: dict[str, Any], request: ToolRequest) -> None:
-        """The gate, again, where the effect is. Raises ValueError for what may not run."""
-        decision, reason, _ = ruling(manifest, self._world.registry, spec, final)
-        if decision == "deny":
-            raise ValueError(f"Denied by policy ({reason}). It was not run")
-        if decision == "ask" and not request.approved_by:
-            raise ValueError(f"Nobody approved this call ({reason}). It was not run")
-        wanted = request.call.fingerprint
-        if wanted is not None and fingerprint(manifest, spec, final, request.call.operation_id or "") != wanted:
-            raise ValueError("What would run is not what was decided: its fingerprint differs. It was not run")
-        if request.call.effect != recovery_effect(manifest, spec, final):
-            raise ValueError("The effect of this call is not what was recorded. It was not run")
+        async def refused() -> Any:
+            raise ToolError(reason)
 
-    def _operation(self, manifest: Manifest, tool: Tool, final: dict[str, Any], request: ToolRequest) -> Operation:
-        return Operation(
-            operation_id=request.call.operation_id or f"{request.thread}:{tool.name}:{request.call.id}",
-            tool=tool.name,
-            thread=request.thread,
-            workspace=self._world.workspace(request.thread),
-            arguments=final,
-            attempt=activity.info().attempt,
-            approved_by=request.approved_by,
-            options=manifest.file.options.get(tool.name, {}),
-            private_hosts=self._world.private_hosts,
-            credentials={} if tool.local else self._world.credentials,
-        )
+        record = held.model_copy(update={"claim": claim(held.claim.lease)})
+        return await self._ended(self._sandwich(record, Deed(refused, None, 0.0), request), request)
 
-    async def _read(self, tool: Tool, op: Operation, request: ToolRequest) -> ToolAnswer:
+    async def _read(self, gated: Gated, request: ToolRequest) -> ToolAnswer:
+        tool, op, attempt = gated.tool, gated.op, activity.info().attempt
         try:
             value = await self._world.executor.run(tool, dict(op.arguments), op, tool.timeout)
+            text = await self._text(request.thread, value)
         except ToolError as error:
             return await self._error(request, f"Error: {error}")
         except Exception as error:  # noqa: BLE001 - whatever a tool raises
-            if activity.info().attempt < TOOL_ATTEMPTS and not activity.info().is_local:
-                raise _clean(error) from None
-            attempts = activity.info().attempt
-            said = self._world.redact(f"{type(error).__name__}: {error}")
-            return await self._error(request, f"Error: failed after {attempts} attempts: {cut(said, 500)}")
-        return ToolAnswer(status="done", answer=await self._answer(request, self._text(value)))
+            if attempt < TOOL_ATTEMPTS and not activity.info().is_local:
+                raise clean(error) from None
+            return await self._error(
+                request, f"Error: failed after {attempt} attempts: {type(error).__name__}: {error}"
+            )
+        return ToolAnswer(status="done", answer=await self._answer(request, text))
 
-    async def _perform(
-        self, manifest: Manifest, spec: ToolSpec, tool: Tool, op: Operation, request: ToolRequest
-    ) -> ToolAnswer:
-        sandwich = Sandwich(
-            ledger=self._world.ledger,
-            executor=self._world.executor,
-            tool=tool,
-            op=op,
-            record=self._prepared(manifest, spec, op, request),
-            on_unknown=spec.on_unknown,
-            write=lambda text: self._answer(request, text),
-            to_text=self._text,
-            last=activity.info().attempt >= TOOL_ATTEMPTS,
-        )
+    async def _ended(self, sandwich: Sandwich, request: ToolRequest) -> ToolAnswer:
         try:
-            ended = await sandwich.perform(request.resolution)
+            if request.doubt:
+                ended = await sandwich.doubt(request.doubt)
+            else:
+                ended = await sandwich.perform(request.resolution)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises
-            raise _clean(error) from None
-        if ended == "taken":
-            return ToolAnswer(status="taken", reason=f"{op.operation_id} belongs to another request")
-        effect = await self._world.ledger.view(op.thread, op.operation_id)
-        if isinstance(ended, Outcome):
-            return ToolAnswer(status="error" if ended.error else "done", answer=ended.answer, effect=effect)
-        return ToolAnswer(status="review", reason=ended.reason, effect=effect)
+            raise clean(error) from None
+        return await answer_of(self._world, sandwich, ended)
 
-    def _prepared(self, manifest: Manifest, spec: ToolSpec, op: Operation, request: ToolRequest) -> Prepared:
-        info = activity.info()
-        final = dict(op.arguments)
-        claim = Claim(
-            attempt=1,
-            token=f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}",
-            lease=lease_of(spec.timeout),
-            claimed_at=now_iso(),
+    def _deed(self, gated: Gated) -> Deed:
+        executor, tool, op = self._world.executor, gated.tool, gated.op
+        lookup, seconds = tool.lookup_fn, tool.timeout
+        return Deed(
+            act=lambda: executor.run(tool, dict(op.arguments), op, seconds),
+            look=None if lookup is None else lambda: executor.call(lookup, op, seconds=seconds, effect=False),
+            timeout=seconds,
         )
+
+    def _sandwich(self, record: Prepared, deed: Deed, request: ToolRequest) -> Sandwich:
+        return Sandwich(
+            ledger=self._world.ledger,
+            thread=request.thread,
+            record=record,
+            deed=deed,
+            on_unknown="review",
+            answer=lambda text: self._answer(request, text),
+            to_text=lambda value: self._text(request.thread, value),
+            last=activity.info().attempt >= TOOL_ATTEMPTS,
+            stopped=activity.is_cancelled,
+        )
+
+    def _prepared(self, gated: Gated, request: ToolRequest) -> Prepared:
+        spec, op = gated.spec, gated.op
+        arguments = redacted(self._world, dict(op.arguments))
         return Prepared(
             operation_id=op.operation_id,
             tool=spec.name,
             effect=request.call.effect,
-            canonical_request={"tool": spec.name, "arguments": final},
-            request_digest=digest_request(spec, final),
-            fingerprint=fingerprint(manifest, spec, final, op.operation_id),
+            canonical_request={"tool": spec.name, "arguments": arguments},
+            request_digest=digest_request(spec, dict(op.arguments)),
+            fingerprint=request.call.fingerprint or "",
             idempotency_key=op.idempotency_key,
             key_valid=spec.key_valid,
             approved_by=request.approved_by,
             prepared_at=now_iso(),
-            claim=claim,
+            claim=claim(lease_of(gated.tool.timeout)),
+            call=request.call.id,
         )
 
-    def _text(self, value: Any) -> str:
-        return self._world.redact(to_text(value)[0])
+    async def _text(self, thread: str, value: Any) -> str:
+        """A result as text; binary data is kept beside it, under the digest that the text names."""
+        text, data = to_text(value)
+        if data is not None:
+            await self._world.entries.put_bytes(thread, data, text)
+        return self._world.redact(text)
 
     async def _answer(self, request: ToolRequest, text: str) -> Ref:
+        text = self._world.redact(text)
+        body = tool_message(request.call.id, request.call.tool, text)
         if request.edited is not None:
             final = (await self._world.entries.get(request.thread, request.edited.sha256))["arguments"]
             shown = preview(json.dumps(final, ensure_ascii=False), 2000)
-            text = f"[{request.approved_by} edited the arguments; it ran with {shown}]\n{text}"
-        body = tool_message(request.call.id, request.call.tool, text)
-        return await self._world.entries.put(request.thread, body, text)
+            note = f"[{request.approved_by} edited the arguments; it ran with {shown}]"
+            body |= {"text": self._world.redact(f"{note}\n{text}"), "result": text}
+        return await self._world.entries.put(request.thread, body, str(body["text"]))
 
     async def _error(self, request: ToolRequest, text: str) -> ToolAnswer:
-        answer = await self._answer(request, self._world.redact(text))
+        answer = await self._answer(request, cut(self._world.redact(text), 2000))
         return ToolAnswer(status="error", answer=answer, reason=answer.preview)
 
 
-async def _settled(work: Coroutine[Any, Any, ToolAnswer]) -> ToolAnswer:
-    """Lets an effect that has begun come to its end when the run is cancelled: its deadline bounds the wait. When the
+async def answer_of(world: World, sandwich: Attempt, ended: Ended) -> ToolAnswer:
+    """How an attempt ended, for the workflow."""
+    effect = await world.ledger.view(sandwich.thread, sandwich.operation)
+    if ended == "taken":
+        return ToolAnswer(status="taken", reason=f"{sandwich.operation} belongs to another request", effect=effect)
+    if isinstance(ended, Outcome):
+        return ToolAnswer(status="error" if ended.error else "done", answer=ended.answer, effect=effect)
+    return ToolAnswer(status="review", reason=ended.reason, effect=effect)
+
+
+def claim(lease: float) -> Claim:
+    """The first claim of the running attempt."""
+    info = activity.info()
+    token = f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}"
+    return Claim(attempt=1, token=token, lease=lease, claimed_at=now_iso())
+
+
+def redacted(world: World, value: Any) -> Any:
+    """JSON without the credentials that this worker holds."""
+    if isinstance(value, str):
+        return world.redact(value)
+    if isinstance(value, dict):
+        return {key: redacted(world, item) for key, item in value.items()}
+    return [redacted(world, item) for item in value] if isinstance(value, list) else value
+
+
+async def settled(work: Coroutine[Any, Any, ToolAnswer]) -> ToolAnswer:
+    """Lets an effect that has begun come to its end when the run is cancelled, reset or gone: its deadline bounds the
+    wait, and a known outcome is worth more than a quick end. What has not begun does not begin any more. When the
     worker stops there is no time for that, and the next attempt finds out."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         details = activity.cancellation_details()
-        if details is not None and details.cancel_requested:
-            return await task
-        task.cancel()
+        if details is None or details.worker_shutdown:
+            task.cancel()
+            await asyncio.wait({task}, timeout=1)
+            raise
+    try:
+        return await task
+    except ApplicationError as error:
+        if error.type == Stopped.__name__:
+            raise asyncio.CancelledError from None
         raise
 
 
-def _clean(error: Exception) -> Exception:
+def clean(error: Exception) -> Exception:
     """The error for the server's record: its kind only, since its text may hold what must not be in history."""
     if isinstance(error, ApplicationError):
         return error
+    if isinstance(error, Stopped):
+        return ApplicationError("stopped before it began", type=Stopped.__name__)
     return ApplicationError(f"{type(error).__name__} in the tool", type="ToolFailed")
 
 

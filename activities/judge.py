@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from activities.ancestry import NOTHING_HAPPENED, Ancestry, line
 from activities.canonical import digest, preview
 from activities.context import tool_message
 from activities.entries import Entries
@@ -18,9 +19,9 @@ from activities.ledger import Ledger
 from activities.manifest import Manifest, ToolSpec, wire_name
 from activities.policy import recovery_effect, rule_call
 from activities.tools import Registry
-from workflows.keys import operation_id
+from workflows.keys import branched_id, operation_id
 from workflows.messages import explain, loads
-from workflows.records import Call, TurnRequest
+from workflows.records import Call, EffectRecord, TurnRequest
 
 SHOWN_ARGUMENTS = 16_384
 """Bytes of arguments that a request to a person holds in full; larger ones are previews, and `perdure show` has all."""
@@ -52,7 +53,9 @@ class Bench:
     registry: Registry
     entries: Entries
     ledger: Ledger
+    ancestry: Ancestry
     cut: bool = False
+    abandoned: dict[str, EffectRecord] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
 
@@ -100,6 +103,12 @@ class Bench:
         asks = spec.question or decision == "ask"
         # A read that nobody is asked about has no record anywhere, so it needs no name in every turn of the history.
         operation = await self._operation(spec, effect, request_digest) if asks or effect != "read" else None
+        if effect != "read" and operation is not None:
+            past, reused = await self._past(spec, operation, request_digest)
+            if reused is not None:
+                return await self._answered(call_id, spec.name, message, reused)
+            reason = "; ".join(part for part in (reason if asks else "", past) if part)
+            asks = asks or bool(past)
         shown = short_arguments(final, SHOWN_ARGUMENTS if asks else 200)
         call = Call(
             id=call_id,
@@ -120,14 +129,39 @@ class Bench:
         return Judged(call, message)
 
     async def _operation(self, spec: ToolSpec, effect: str, request_digest: str) -> str:
+        """The call's name: the run's own count. After a reset the path before it may have used that number: for the
+        same request it is the same operation, unless that was refused or undone; for another one it is not."""
         number = self.numbers.get(spec.name, 0) + 1
         self.numbers[spec.name] = number
         name = operation_id(self.request.thread, spec.name, number)
-        if self.request.branched and effect != "read":
-            held = await self.ledger.prepared(self.request.thread, name)
-            if held is not None and held.request_digest != request_digest:
-                return f"{name}~{self.request.branch}"  # the path before the reset used this number for another request
-        return name
+        if not self.request.branched or effect == "read":
+            return name
+        found = await self.ledger.standing(self.request.thread, name)
+        if found.prepared is None:
+            return name
+        if found.prepared.request_digest == request_digest and found.state not in NOTHING_HAPPENED:
+            self.abandoned.pop(name, None)
+            return name
+        return branched_id(name, self.request.branch)
+
+    async def _past(self, spec: ToolSpec, operation: str, request_digest: str) -> tuple[str, str | None]:
+        """Why the past asks for a person (or nothing), and the recorded result where that is to be used again."""
+        await self.ancestry.note(self.request.thread, operation, request_digest)
+        if await self.ledger.prepared(self.request.thread, operation) is not None:
+            return "", None  # the same step again: the ledger has its result, or knows that it is in doubt
+        said = []
+        earlier = None
+        if self.request.repeat != "run":
+            earlier = await self.ancestry.equal(self.request, request_digest, self.abandoned)
+        if earlier is not None:
+            result = await self.ancestry.result(earlier) if self.request.repeat == "reuse" else None
+            if result is not None:
+                made = f"{earlier.record.operation_id} at {earlier.record.committed_at}"
+                return "", f"[not run again: the same request was made before, {made}. Its recorded result:]\n{result}"
+            said.append(f"the very same request was made before: {line(earlier.record)}")
+        if left := [effect for effect in self.abandoned.values() if effect.tool == spec.name]:
+            said.append(f"a path that was left made {len(left)} effect(s) with this tool, the last: {line(left[-1])}")
+        return "; ".join(said), None
 
     async def _answered(self, call_id: str, tool: str, message: dict[str, Any], text: str) -> Judged:
         ref = await self.entries.put(self.request.thread, tool_message(call_id, tool, text), text)

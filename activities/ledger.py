@@ -4,95 +4,50 @@ Every record is written with put-if-absent, so of racing attempts exactly one wi
 
     prepared.json      the intent, with the claim of the first attempt
     attempts/<k>.json  the claim of attempt k, from 2 on; its lease outlives the attempt's deadline
-    review.json        set while a person is asked
+    reviews/<k>.json   a person is asked what became of attempt k and those before it
     outcome.json       the end: one key for all end states, so only one of them can be
 
-What may follow what is the table `NEXT`.
+What may follow what is the table `NEXT` in `effect_records`. A compensation is an operation of its own, `<id>:undo`;
+once it has committed, the operation that it undid is COMPENSATED.
 """
 
 import asyncio
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from activities.canonical import preview
-from activities.errors import IncompatiblePayload
+from activities.effect_records import SCHEMA, Claim, Outcome, Prepared, Review, State, Written, allow
+from activities.errors import IncompatiblePayload, StoreUnavailable
 from activities.store import Store
-from workflows.keys import effect_folder, folder
-from workflows.records import Effect, EffectRecord, Ref
+from workflows.keys import effect_folder, folder, undo_id
+from workflows.records import EffectRecord
 
-SCHEMA = 1
-State = Literal["ABSENT", "PREPARED", "IN_REVIEW", "COMMITTED", "NOT_EXECUTED", "SKIPPED"]
-End = Literal["COMMITTED", "NOT_EXECUTED", "SKIPPED"]
+W = TypeVar("W", bound=Written)
 
-NEXT: dict[State, frozenset[State]] = {
-    "ABSENT": frozenset({"PREPARED"}),
-    "PREPARED": frozenset({"IN_REVIEW", "COMMITTED", "NOT_EXECUTED", "SKIPPED"}),
-    "IN_REVIEW": frozenset({"IN_REVIEW", "COMMITTED", "NOT_EXECUTED", "SKIPPED"}),
-    "COMMITTED": frozenset(),
-    "NOT_EXECUTED": frozenset(),
-    "SKIPPED": frozenset(),
-}
+RETRIES = 3
+RETRY_SECONDS = 0.5
 
 
-class IllegalTransition(Exception):
-    """A step that the table does not allow. Nothing was written."""
+@dataclass(frozen=True)
+class Standing:
+    """All that is on record of one operation."""
 
+    prepared: Prepared | None
+    outcome: Outcome | None
+    claims: list[Claim]
+    review: Review | None
+    undone: bool
 
-class _Written(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    schema_version: int = Field(SCHEMA, alias="schema")
-
-
-class Claim(_Written):
-    """An attempt's right to act. `lease`: for how many seconds after the claim is seen it may still be acting."""
-
-    attempt: int
-    token: str
-    lease: float
-    claimed_at: str
-
-
-class Prepared(_Written):
-    """The intent: exactly what is to be done, and under which key."""
-
-    operation_id: str
-    tool: str
-    effect: Effect
-    canonical_request: dict[str, Any]
-    request_digest: str
-    fingerprint: str = Field(min_length=1)
-    idempotency_key: str
-    key_valid: float
-    approved_by: str | None = None
-    prepared_at: str
-    claim: Claim
-
-
-class Outcome(_Written):
-    """How an operation ended, and how that is known: `executed` by an attempt, `found` by a look-up, said by a
-    `person`, or decided by the author's `rule` for unknown outcomes. `answer` is the body that the model gets."""
-
-    operation_id: str
-    status: End
-    how: Literal["executed", "found", "person", "rule"]
-    answer: Ref
-    error: bool = False
-    external_id: str | None = None
-    by: str | None = None
-    attempts: int = 1
-    committed_at: str
-
-
-class Review(_Written):
-    """Why a person is asked."""
-
-    reason: str
-    since: str
-
-
-W = TypeVar("W", bound=_Written)
+    @property
+    def state(self) -> State:
+        """Where the operation stands."""
+        if self.outcome is not None:
+            return "COMPENSATED" if self.undone and self.outcome.status == "COMMITTED" else self.outcome.status
+        if self.prepared is None:
+            return "ABSENT"
+        return "PREPARED" if self.review is None else "IN_REVIEW"
 
 
 class Ledger:
@@ -104,7 +59,7 @@ class Ledger:
     async def prepare(self, thread: str, record: Prepared) -> tuple[Prepared, bool]:
         """Writes the intent, with this attempt's claim. Gives what stands there, and whether it is this attempt's."""
         key = f"{effect_folder(thread, record.operation_id)}/prepared.json"
-        if await self._store.put_new(key, _bytes(record)):
+        if await self._put(key, record):
             return record, True
         held = await self.prepared(thread, record.operation_id)
         if held is None:
@@ -118,20 +73,19 @@ class Ledger:
     async def claims(self, thread: str, held: Prepared) -> list[Claim]:
         """All claims on an operation, by attempt."""
         found = [held.claim]
-        while True:
-            number = found[-1].attempt + 1
-            key = f"{effect_folder(thread, held.operation_id)}/attempts/{number}.json"
-            claim = await self._read(key, Claim)
-            if claim is None:
-                return found
+        while (claim := await self._claim(thread, held.operation_id, found[-1].attempt + 1)) is not None:
             found.append(claim)
+        return found
 
     async def claim(self, thread: str, operation: str, claim: Claim) -> bool:
-        """Takes the next attempt; False when another took it first."""
-        key = f"{effect_folder(thread, operation)}/attempts/{claim.attempt}.json"
-        if await self._store.put_new(key, _bytes(claim)):
+        """Takes the next attempt; False when another took it first.
+
+        Raises IllegalTransition for an operation that has ended or was never prepared.
+        """
+        allow((await self.standing(thread, operation)).state, "PREPARED", operation)
+        if await self._put(f"{effect_folder(thread, operation)}/attempts/{claim.attempt}.json", claim):
             return True
-        held = await self._read(key, Claim)
+        held = await self._claim(thread, operation, claim.attempt)
         return held is not None and held.token == claim.token
 
     async def outcome(self, thread: str, operation: str) -> Outcome | None:
@@ -143,66 +97,79 @@ class Ledger:
 
         Raises IllegalTransition for an operation that was never prepared.
         """
-        state = await self.state(thread, outcome.operation_id)
-        if state in ("COMMITTED", "NOT_EXECUTED", "SKIPPED"):
-            held = await self.outcome(thread, outcome.operation_id)
-            assert held is not None
-            return held
-        _allow(state, outcome.status, outcome.operation_id)
+        prepared = await self.prepared(thread, outcome.operation_id)
+        allow("ABSENT" if prepared is None else "PREPARED", outcome.status, outcome.operation_id)
         key = f"{effect_folder(thread, outcome.operation_id)}/outcome.json"
-        if await self._store.put_new(key, _bytes(outcome)):
+        if await self._put(key, outcome):
             return outcome
         held = await self.outcome(thread, outcome.operation_id)
         if held is None:
             raise IncompatiblePayload(f"{key} was there and is gone")
         return held
 
-    async def review(self, thread: str, operation: str, review: Review) -> None:
-        """Marks an operation as one that a person is asked about. Raises IllegalTransition when it has ended."""
-        _allow(await self.state(thread, operation), "IN_REVIEW", operation)
-        await self._store.put(f"{effect_folder(thread, operation)}/review.json", _bytes(review))
+    async def review(self, thread: str, operation: str, reason: str, since: str) -> Review:
+        """Marks an operation as one that a person is asked about; the mark that stands when there is one already.
+
+        Raises IllegalTransition when it has ended or was never prepared.
+        """
+        standing = await self.standing(thread, operation)
+        if standing.review is not None and standing.outcome is None:
+            return standing.review
+        allow(standing.state, "IN_REVIEW", operation)
+        review = Review(reason=reason, since=since, claim=standing.claims[-1].attempt)
+        await self._put(f"{effect_folder(thread, operation)}/reviews/{review.claim}.json", review)
+        return review
 
     async def state(self, thread: str, operation: str) -> State:
         """Where an operation stands."""
-        outcome, prepared, review = await self._all(thread, operation)
-        return _state(outcome, prepared, review)
+        return (await self.standing(thread, operation)).state
+
+    async def standing(self, thread: str, operation: str) -> Standing:
+        """All that is on record of an operation."""
+        top = effect_folder(thread, operation)
+        prepared = await self._read(f"{top}/prepared.json", Prepared)
+        outcome = await self._read(f"{top}/outcome.json", Outcome)
+        if prepared is None:
+            return Standing(None, outcome, [], None, False)
+        claims = await self.claims(thread, prepared)
+        review, undo = None, None
+        if outcome is None:
+            review = await self._read(f"{top}/reviews/{claims[-1].attempt}.json", Review)
+        elif outcome.status == "COMMITTED" and prepared.undoes is None:
+            undo = await self.outcome(thread, undo_id(operation))
+        return Standing(prepared, outcome, claims, review, undo is not None and undo.status == "COMMITTED")
 
     async def view(self, thread: str, operation: str) -> EffectRecord | None:
         """An operation as queries show it; None for one that was never prepared."""
-        outcome, prepared, review = await self._all(thread, operation)
-        if prepared is None:
-            return None
-        return EffectRecord(
-            operation_id=operation,
-            tool=prepared.tool,
-            effect=prepared.effect,
-            status=_state(outcome, prepared, review),
-            canonical_request=_short(prepared.canonical_request),
-            fingerprint=prepared.fingerprint,
-            idempotency_key=prepared.idempotency_key,
-            external_id=outcome.external_id if outcome else None,
-            result=outcome.answer.preview if outcome else None,
-            attempts=outcome.attempts if outcome else len(await self.claims(thread, prepared)),
-            prepared_at=prepared.prepared_at,
-            committed_at=outcome.committed_at if outcome else None,
-            approved_by=prepared.approved_by,
-        )
+        found = await self.standing(thread, operation)
+        return None if found.prepared is None else shown(found.prepared, found)
 
     async def everything(self, thread: str) -> list[EffectRecord]:
         """Every operation of a thread, by the time of its intent."""
-        suffix = "/prepared.json"
-        keys = [key for key in await self._store.keys(f"{folder(thread)}/effects") if key.endswith(suffix)]
-        held = await asyncio.gather(*(self._read(key, Prepared) for key in keys))
-        views = await asyncio.gather(*(self.view(thread, one.operation_id) for one in held if one is not None))
+        views = await asyncio.gather(*(self.view(thread, f"{thread}:{one}") for one in await self.names(thread)))
         return sorted((view for view in views if view is not None), key=lambda view: view.prepared_at or "")
 
-    async def _all(self, thread: str, operation: str) -> tuple[Outcome | None, Prepared | None, Review | None]:
-        top = effect_folder(thread, operation)
-        return await asyncio.gather(
-            self._read(f"{top}/outcome.json", Outcome),
-            self._read(f"{top}/prepared.json", Prepared),
-            self._read(f"{top}/review.json", Review),
-        )
+    async def names(self, thread: str) -> list[str]:
+        """What every prepared operation of a thread is called, without the thread: `<tool>:<number>` and the like."""
+        top, suffix = f"{folder(thread)}/effects/", "/prepared.json"
+        keys = await self._store.keys(top.rstrip("/"))
+        names = [key.removeprefix(top).removesuffix(suffix) for key in keys if key.endswith(suffix)]
+        return [operation_name(name) for name in names]
+
+    async def _claim(self, thread: str, operation: str, attempt: int) -> Claim | None:
+        return await self._read(f"{effect_folder(thread, operation)}/attempts/{attempt}.json", Claim)
+
+    async def _put(self, key: str, record: Written) -> bool:
+        """put-if-absent over a short fault of the store: who wrote what stands there is told by its content."""
+        data = record.model_dump_json(by_alias=True).encode("utf-8")
+        for left in range(RETRIES, -1, -1):
+            try:
+                return await self._store.put_new(key, data) or await self._store.get(key) == data
+            except StoreUnavailable:
+                if left == 0:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+        raise AssertionError("unreachable")
 
     async def _read(self, key: str, model: type[W]) -> W | None:
         data = await self._store.get(key)
@@ -219,24 +186,35 @@ class Ledger:
         return found
 
 
-def _state(outcome: Outcome | None, prepared: Prepared | None, review: Review | None) -> State:
-    if outcome is not None:
-        return outcome.status
-    if prepared is None:
-        return "ABSENT"
-    return "PREPARED" if review is None else "IN_REVIEW"
+def operation_name(folder_name: str) -> str:
+    """`send_4`, `send_4~b1` or `send_4_undo`, the name of a folder, as the end of an operation id."""
+    undo = folder_name.endswith("_undo")
+    tool, _, number = folder_name.removesuffix("_undo").rpartition("_")
+    return f"{tool}:{number}" + (":undo" if undo else "")
 
 
-def _allow(state: State, wanted: State, operation: str) -> None:
-    if wanted not in NEXT[state]:
-        raise IllegalTransition(f"{operation}: {state} -> {wanted} is not a step")
-
-
-def _bytes(record: _Written) -> bytes:
-    return record.model_dump_json(by_alias=True).encode("utf-8")
+def shown(prepared: Prepared, found: Standing) -> EffectRecord:
+    """An operation as queries show it."""
+    outcome = found.outcome
+    return EffectRecord(
+        operation_id=prepared.operation_id,
+        tool=prepared.tool,
+        effect=prepared.effect,
+        status=found.state,
+        canonical_request=_short(prepared.canonical_request),
+        fingerprint=prepared.fingerprint,
+        idempotency_key=prepared.idempotency_key,
+        external_id=outcome.external_id if outcome else None,
+        result=outcome.answer.preview if outcome else None,
+        attempts=len(found.claims),
+        prepared_at=prepared.prepared_at,
+        committed_at=outcome.committed_at if outcome else None,
+        approved_by=prepared.approved_by,
+        in_doubt=found.review.reason if found.review else None,
+    )
 
 
 def _short(request: dict[str, Any]) -> Any:
     arguments = {k: preview(v) if isinstance(v, str) else v for k, v in request.get("arguments", {}).items()}
-    shown = {**request, "arguments": arguments}
-    return shown if len(str(shown)) <= 2000 else preview(str(shown), 500)
+    short = {**request, "arguments": arguments}
+    return short if len(str(short)) <= 2000 else preview(str(short), 500)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from activities.durations import Seconds
-from workflows.records import Effect, Limits
+from workflows.records import Effect, Limits, OnEnd, Repeat
 from workflows.state import STATE_SCHEMA, WORKFLOW_VERSION
 
 
@@ -74,8 +74,8 @@ class EffectRule(Part):
 class Effects(Part):
     """What an equal request in the ancestry means, and what happens to effects when a run fails."""
 
-    repeat: Literal["ask", "run", "reuse"] = "ask"
-    on_end: Literal["keep", "compensate"] = "keep"
+    repeat: Repeat = "ask"
+    on_end: OnEnd = "keep"
 
 
 class Caps(Part):

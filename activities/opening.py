@@ -16,7 +16,7 @@ from activities.world import World
 from workflows.catalog import OPEN
 from workflows.keys import thread_name
 from workflows.messages import decode_json, explain
-from workflows.records import Limits, Opening, OpenRequest
+from workflows.records import Limits, Opening, OpenRequest, Repeat
 
 EXAMPLE = """temporal workflow start --type AgentRun --task-queue perdure --input '{"goal": "what to do"}'"""
 
@@ -45,6 +45,7 @@ class RunInput(BaseModel):
     budget: Totals = Totals()
     interactive: bool = False
     output_schema: dict[str, Any] | None = None
+    repeat: Repeat | None = None
 
 
 class OpenActivities:
@@ -76,6 +77,8 @@ class OpenActivities:
             max_denials=manifest.file.limits.denials,
             max_bad_turns=manifest.file.limits.bad_turns,
             search_attributes=self._world.has_search_attributes,
+            repeat=wanted.repeat or manifest.file.effects.repeat,
+            on_end=manifest.file.effects.on_end,
         )
 
     async def _first_checkpoint(

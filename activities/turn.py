@@ -10,9 +10,10 @@ import jsonschema
 from pydantic import ValidationError
 from temporalio import activity
 
+from activities.ancestry import brief, fact
 from activities.canonical import digest, preview
 from activities.checkpoints import Checkpoint, Inputs, Outputs, now_iso, same_request
-from activities.context import Messages, check
+from activities.context import Messages, check, user_message
 from activities.errors import CheckpointDamaged, ModelTrouble, ModelUnavailable, cut
 from activities.execution import heartbeats
 from activities.gateway import Reply
@@ -23,7 +24,7 @@ from activities.world import World
 from workflows.catalog import MODEL_TURN
 from workflows.keys import checkpoint_key
 from workflows.messages import decode_json, loads
-from workflows.records import Head, Ref, Turn, TurnKind, TurnRequest
+from workflows.records import EffectRecord, Head, Ref, Turn, TurnKind, TurnRequest
 
 OUTPUT_BYTES = 1_000_000
 """The most of a final answer that travels through history."""
@@ -48,11 +49,16 @@ class TurnActivities:
         if found is not None:
             same_request(found, asked)
             return recorded_turn(found)
+        abandoned = await self._world.ancestry.abandoned(request)
+        if told := [effect for effect in abandoned if effect.operation_id not in request.abandoned]:
+            body = user_message(fact(told))
+            refs.append(await self._world.entries.put(request.thread, body, body["text"]))
+            new.append(body)
         manifest = await self._world.bundles.manifest(request.bundle)
         context = [*await self._world.contexts.load(request.thread, request.head), *new]
         check(context)
         reply = await self._ask(manifest.file.model, render(manifest, context), tools(manifest))
-        turn, message = await self._judge(request, manifest, context, reply)
+        turn, message = await self._judge(request, manifest, context, reply, abandoned)
         record = self._record(request, refs, asked, turn, message, manifest)
         added = sum(ref.bytes for ref in refs)
         return recorded_turn(await self._world.contexts.commit(record, request.head, context, added))
@@ -73,12 +79,18 @@ class TurnActivities:
             ) from None
 
     async def _judge(
-        self, request: TurnRequest, manifest: Manifest, context: Messages, reply: Reply
+        self,
+        request: TurnRequest,
+        manifest: Manifest,
+        context: Messages,
+        reply: Reply,
+        abandoned: list[EffectRecord],
     ) -> tuple[Turn, dict[str, Any] | None]:
-        kind, judged = kind_of(reply), list[Judged]()
+        kind, judged, world = kind_of(reply), list[Judged](), self._world
+        left = {effect.operation_id: effect for effect in abandoned}
         if kind == "calls":
             bench = Bench(
-                request, manifest, self._world.registry, self._world.entries, self._world.ledger, cut=reply.cut
+                *(request, manifest, world.registry, world.entries, world.ledger, world.ancestry, reply.cut, left)
             )
             judged = await bench.judge(reply.calls)
         output, structured, nudge = reply.refusal or reply.text, None, None
@@ -100,6 +112,7 @@ class TurnActivities:
             output=cut(output, OUTPUT_BYTES) if kind not in ("calls", "empty") else None,
             structured=structured,
             nudge=nudge,
+            abandoned=[brief(effect) for effect in left.values()] if set(left) != set(request.abandoned) else None,
         )
         message = {"role": "assistant", "text": output, "calls": [each.message for each in judged]}
         return turn, message if output or judged else None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from activities.ancestry import Ancestry
 from activities.bundles import Bundles
 from activities.canonical import digest
 from activities.checkpoints import Checkpoints
@@ -42,6 +43,7 @@ class World:
         self.segments = Segments(store, self.checkpoints, self.entries)
         self.contexts = Contexts(self.checkpoints, self.entries, self.segments)
         self.ledger = Ledger(store)
+        self.ancestry = Ancestry(store, self.ledger, self.entries)
         self.bundles = Bundles(store, bundle_folders)
         self.workspaces = workspaces
         self.credentials = dict(credentials or {})

@@ -16,6 +16,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.asking import AskActivities
 from activities.closing import CloseActivities, ProbeActivities
+from activities.compensation import CompensationActivities
 from activities.execution import ToolActivities
 from activities.opening import OpenActivities
 from activities.store import open_store
@@ -44,6 +45,8 @@ PASSED_THROUGH = (
     "annotated_types",
     "typing_extensions",
     "workflows.records",
+    "workflows.effect_record",
+    "workflows.undoing_records",
     "workflows.messages",
     "workflows.requests",
     "workflows.state",
@@ -98,7 +101,7 @@ def make_workers(
     client: Client, world: World, settings: Settings, queues: Queues = "all", slots: Slots = Slots(), **options: Any
 ) -> list[Worker]:
     """The workers of one process, not yet running."""
-    tools = ToolActivities(world)
+    tools, undoing = ToolActivities(world), CompensationActivities(world)
     workers = []
     common: dict[str, Any] = {"graceful_shutdown_timeout": GRACE, "deployment_config": _deployment(settings), **options}
     if queues in ("all", "agents"):
@@ -127,7 +130,7 @@ def make_workers(
             Worker(
                 client,
                 task_queue=settings.task_queue + TOOLS_QUEUE_SUFFIX,
-                activities=[tools.run, CloseActivities(world).close],
+                activities=[tools.run, tools.doubt, undoing.plan, undoing.undo, CloseActivities(world).close],
                 max_concurrent_activities=slots.tools,
                 **{k: v for k, v in common.items() if k != "max_cached_workflows"},
             )

@@ -3,7 +3,7 @@
 Each line here, and in the parts it is made of, is one that running agents depend on for years: it changes only by
 patch.
 
-    showing  <-  handlers  <-  people  <-  gates  <-  tool_calls  <-  agent_run
+    showing  <-  handlers  <-  people  <-  gates  <-  undoing  <-  tool_calls  <-  agent_run
 """
 
 import asyncio
@@ -39,6 +39,7 @@ class AgentRun(ToolCalls, Queries):
         self.rolling = False
         self.retry_now = False
         self.busy = 0
+        self.ending = False
         self.shown = ()
         workflow.register_random_seed_callback(self._reseeded)
 
@@ -47,11 +48,12 @@ class AgentRun(ToolCalls, Queries):
         """The result, as CONTRACT gives it; fails with a named failure, ends Cancelled when it is cancelled."""
         try:
             await self._begin(value, rest)
-            return await self._live()
+            return await self.undo_beside(self._live())
         except RollOver:
             await self._continue_as_new()
             raise
         except (ActivityError, ApplicationError, asyncio.CancelledError) as error:
+            await self.undo_at_end()
             self.ended = "cancelled" if is_cancelled_exception(error) else "failed"
             self.publish()
             if isinstance(error, ActivityError) and self.ended == "failed":
@@ -115,6 +117,9 @@ class AgentRun(ToolCalls, Queries):
                 new=state.new,
                 bundle=state.opened.bundle.digest,
                 numbers=state.numbers,
+                repeat=state.opened.repeat,
+                ancestry=state.opened.ancestry,
+                abandoned=list(state.abandoned),
                 denied=state.requests.denied_digests,
                 branched=state.branched,
                 session=state.session,
@@ -136,6 +141,9 @@ class AgentRun(ToolCalls, Queries):
                     or (self.rolling and self.busy == 0)
                 )
             )
+        except asyncio.CancelledError:
+            self.ending = True
+            raise
         finally:
             for task in tasks:
                 task.cancel()
@@ -147,6 +155,7 @@ class AgentRun(ToolCalls, Queries):
             raise RollOver
 
     async def _close(self, status: ResultStatus, turn: Turn | None = None, reason: str | None = None) -> dict[str, Any]:
+        await self.wait(lambda: not self.state.undo, "undoing")
         thread = self.state.opened.thread
         queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX
         closing = await self.mendable(
@@ -156,7 +165,11 @@ class AgentRun(ToolCalls, Queries):
         self.ended = status
         self.publish()
         state, log = self.state, self.state.requests
-        totals = {"effects": state.effects_total, "decisions": log.logged, "artifacts": closing.total}
+        totals = {
+            "effects": state.effects_total + len(state.abandoned),
+            "decisions": log.logged,
+            "artifacts": closing.total,
+        }
         return {
             "status": status,
             "output": turn.output if turn else self.state.last_text(),
@@ -165,7 +178,7 @@ class AgentRun(ToolCalls, Queries):
             "turns": state.used.turns,
             "sessions": state.session,
             "usage": state.usage.model_dump(),
-            "effects": [effect.model_dump() for effect in state.effects.values()],
+            "effects": [effect.model_dump() for effect in state.all_effects()],
             "decisions": [entry.model_dump(mode="json") for entry in log.log],
             "artifacts": closing.artifacts,
             "checkpoint": checkpoint_view(state),

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from workflows import records
+from workflows import records, undoing_records
 
 TOOLS_QUEUE_SUFFIX = "-tools"
 """Tools run on a queue of their own, so that only tool workers need credentials."""
@@ -138,6 +138,33 @@ PROBE = Command(
 )
 
 
-def tool_wait(call: records.Call) -> timedelta:
-    """One attempt of a call: an older claim's lease waited out, then a look-up and the tool, each at its deadline."""
-    return timedelta(seconds=3 * call.timeout + 3 * LEASE_GRACE + 10)
+EFFECT_DOUBT = Command(
+    name="effect.doubt",
+    takes=records.ToolRequest,
+    gives=records.ToolAnswer,
+    wait=timedelta(seconds=60),
+    retry=_retry(1, 30, 0),  # it only writes to the ledger that every attempt at the tool was spent
+)
+EFFECT_PLAN = Command(
+    name="effect.plan",
+    takes=undoing_records.UndoPlanRequest,
+    gives=undoing_records.UndoPlan,
+    wait=timedelta(seconds=60),
+    within=timedelta(minutes=5),
+    retry=_retry(0.5, 10, 0),
+)
+EFFECT_UNDO = Command(
+    name="effect.undo",
+    takes=undoing_records.UndoRequest,
+    gives=records.ToolAnswer,
+    wait=timedelta(minutes=2),
+    beat=timedelta(seconds=5),
+    retry=_retry(1, 30, TOOL_ATTEMPTS),
+    settle=True,
+)
+
+
+def tool_wait(timeout: float) -> timedelta:
+    """One attempt at a tool, in the longest case: an older lease waited out, a look-up, the tool, a look-up, the rest
+    of its own lease, a last look-up, and the outcome written to a store that fails for a while."""
+    return timedelta(seconds=5 * timeout + 2 * LEASE_GRACE + 45)

@@ -3,7 +3,8 @@
 from typing import Any
 
 from workflows.keys import checkpoint_key
-from workflows.records import Call
+from workflows.messages import command
+from workflows.records import Call, EffectRecord, ToolAnswer
 from workflows.requests import Request, commands
 from workflows.state import RunState
 
@@ -24,6 +25,8 @@ def details(state: RunState, workflow_id: str, status: str) -> str:
         lines.append(f"**Problem**: {state.problem.message}\n\nRemedy: {state.problem.remedy}")
     if state.paused is not None:
         lines.append(f"Paused: {state.paused}")
+    if state.abandoned:
+        lines.append(_abandoned(list(state.abandoned.values()), workflow_id))
     lines += [_asked(request, workflow_id) for request in state.requests.open()]
     lines.append(f"Used: {budget or 'no limits'}; {_number(used['tokens'])} tokens, {used['cost_usd']:.4f} USD")
     lines += [_step(step) for step in state.steps.last[-LAST_STEPS:]]
@@ -50,6 +53,25 @@ def question_for(call: Call) -> str:
     if call.decision == "question":
         return str((call.arguments or {}).get("question", "The agent asks"))
     return f"May the agent run {call.summary or call.tool}? It asks because: {call.reason}"
+
+
+def doubt_of(call: Call, answer: ToolAnswer) -> str:
+    """What a person is asked about an unknown outcome, and what is known of it."""
+    effect = answer.effect
+    known = ""
+    if effect is not None:
+        known = f" Attempts: {effect.attempts}, prepared at {effect.prepared_at}, key {effect.idempotency_key}."
+    return f"Did {call.summary or call.tool} ({call.operation_id}) happen? {answer.reason or 'nobody knows'}.{known}"
+
+
+def _abandoned(effects: list[EffectRecord], workflow_id: str) -> str:
+    """The effects of a path that was left, with the command that undoes them."""
+    lines = [f"### Effects of a path that was left by a reset: {len(effects)}"]
+    for effect in effects[-LAST_STEPS:]:
+        outside = f", outside id {effect.external_id}" if effect.external_id else ""
+        undo = command(workflow_id, "compensate", {"operation_id": effect.operation_id, "by": "YOUR-NAME"})
+        lines.append(f"- {effect.operation_id}: {effect.status}{outside}\n```\n{undo}\n```")
+    return "\n".join(lines)
 
 
 def pending_view(request: Request, workflow_id: str) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from workflows import messages as m
-from workflows.catalog import JUDGE
+from workflows.catalog import EFFECT_PLAN, JUDGE, TOOLS_QUEUE_SUFFIX
 from workflows.records import Item, JudgeRequest, Resolution, Verdict
 from workflows.requests import Logged, Request, decision_digest
 from workflows.showing import Showing
+from workflows.undoing_records import UndoPlan, UndoPlanRequest
 
 Source = dict[str, str | None]
 Answer = dict[str, Any]
@@ -111,6 +112,7 @@ class Handlers(Showing):
             m.Budget: self._budget,
             m.Finish: self._finish,
             m.Rollover: self._rollover,
+            m.Compensate: self._compensate,
         }
         status = await handlers[type(message)](message, source)
         self.publish()
@@ -158,7 +160,9 @@ class Handlers(Showing):
         request, repeats = self._find(message)
         if repeats:
             return f"already {request.outcome}"
-        request.resolution = Resolution(outcome=message.outcome, result=message.result, by=message.by)
+        request.resolution = Resolution(
+            outcome=message.outcome, result=message.result, by=message.by, code=request.code
+        )
         return self._decide(request, message, "resolved", source, message.outcome)
 
     def _decide(
@@ -222,6 +226,29 @@ class Handlers(Showing):
     async def _rollover(self, message: m.Rollover, source: Source) -> str:
         self.rolling = True
         return "rolling over"
+
+    async def _compensate(self, message: m.Compensate, source: Source) -> str:
+        """Queues what can be undone; it is done beside the loop, one after the other."""
+        if self.state.opening is None:
+            raise m.MessageError("compensate: the run is still being opened; send it again in a moment")
+        try:
+            plan = await self.undo_plan(message.operation_id)
+        except ActivityError:
+            raise m.MessageError("compensate: the ledger could not be read just now; send it again") from None
+        steps = [step for step in plan.steps if all(step.operation_id != one.operation_id for one in self.state.undo)]
+        if plan.refused is not None or not steps:
+            raise m.MessageError(f"compensate: {plan.refused or 'all of it is being undone already'}")
+        self.state.undo += [step.model_copy(update={"by": message.by}) for step in steps]
+        named = ", ".join(step.operation_id for step in steps[:10])
+        self.log(None, "compensate", message.by, source, reason=named)
+        kept = f"; without a compensation: {', '.join(plan.kept[:10])}" if plan.kept else ""
+        return f"undoing {len(steps)}: {named}{kept}"
+
+    async def undo_plan(self, operation_id: str | None) -> UndoPlan:
+        """What can be undone, the last effect first."""
+        request = UndoPlanRequest(thread=self.state.opened.thread, operation_id=operation_id)
+        queue = workflow.info().task_queue + TOOLS_QUEUE_SUFFIX
+        return await EFFECT_PLAN.run(request, summary="what can be undone", queue=queue)
 
 
 def _attach(name: str) -> None:

@@ -52,3 +52,26 @@ def effect_folder(thread: str, operation_id: str) -> str:
 def operation_id(thread: str, tool: str, number: int) -> str:
     """Made once from the run's own count of calls of the tool; never from an attempt, a clock or the model."""
     return f"{thread}:{tool}:{number}"
+
+
+def branched_id(operation_id: str, branch: str) -> str:
+    """The id of an operation whose number was used for another request on a path that was left."""
+    return f"{operation_id.partition('~')[0]}~{branch}"
+
+
+def undo_id(operation_id: str) -> str:
+    """The operation that undoes another one: there is at most one."""
+    return f"{operation_id}:undo"
+
+
+def requests_folder(workflow_id: str, request_digest: str) -> str:
+    """Where the operations that were asked to do this very request are noted, over all starts of one workflow id;
+    `workflow_id` as the name of a thread has it."""
+    return f"threads/{workflow_id}/requests/{request_digest}"
+
+
+def request_key(thread: str, operation_id: str, request_digest: str) -> str:
+    """The note of one operation: `<start>.<tool>_<number>`."""
+    workflow_id, _, start = thread.rpartition(".")
+    name = operation_id.removeprefix(thread + ":").replace(":", "_")
+    return f"{requests_folder(workflow_id, request_digest)}/{start}.{name}"

@@ -95,6 +95,12 @@ class Rollover(Message):
     """Continue as new now, on the current worker version."""
 
 
+class Compensate(Message):
+    """Undo one operation, or all of them, the last effect first."""
+
+    operation_id: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
+
+
 MESSAGES: dict[str, type[Message]] = {
     "approve": Approve,
     "deny": Deny,
@@ -106,6 +112,7 @@ MESSAGES: dict[str, type[Message]] = {
     "budget": Budget,
     "finish": Finish,
     "rollover": Rollover,
+    "compensate": Compensate,
 }
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -119,6 +126,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "budget": {"turns": 100, "by": "alice"},
     "finish": {"by": "alice"},
     "rollover": {"by": "alice"},
+    "compensate": {"operation_id": "run-83.9c41d07be2f5:create_customer:4", "by": "alice"},
 }
 
 

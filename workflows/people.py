@@ -22,9 +22,8 @@ class People(Handlers):
         await self.decided(request)
         return request
 
-    async def review(self, call: Call, reason: str) -> Request:
+    async def review(self, call: Call, question: str) -> Request:
         """Asks what became of a call, without a deadline: only a person's word ends it."""
-        question = f"Did {call.summary or call.tool} ({call.operation_id}) happen? {reason}"
         request = self.request("review", question, call, None)
         await self.decided(request)
         return request

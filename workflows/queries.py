@@ -51,7 +51,7 @@ class Queries(Showing):
     @workflow.query(name="effects", description='The last effects, with their state. Input: {"last": n}')
     def effects(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
         """What was done to the outside world."""
-        return _tail([effect.model_dump() for effect in self.state.effects.values()], _last(value, rest))
+        return _tail([effect.model_dump() for effect in self.state.all_effects()], _last(value, rest))
 
     @workflow.query(name="decisions", description='The last decisions, refused messages too. Input: {"last": n}')
     def decisions(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]

@@ -7,9 +7,14 @@ Readers ignore fields they do not know, so that a worker of the last release can
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-Effect = Literal["read", "idempotent", "once"]
+from workflows.effect_record import Effect as Effect
+from workflows.effect_record import EffectRecord as EffectRecord
+from workflows.effect_record import OnEnd as OnEnd
+from workflows.effect_record import Record as Record
+from workflows.effect_record import Repeat as Repeat
+
 Decision = Literal["allow", "ask", "question", "answered"]
 TurnKind = Literal["calls", "answer", "empty", "refused", "content_filtered"]
 ToolStatus = Literal["done", "error", "review", "taken"]
@@ -17,12 +22,6 @@ ResultStatus = Literal["completed", "refused", "content_filtered", "budget_exhau
 
 PREVIEW_BYTES = 160
 """The most bytes of any body that history keeps beside its digest."""
-
-
-class Record(BaseModel):
-    """A frozen value; unknown fields are ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Ref(Record):
@@ -109,7 +108,8 @@ class OpenRequest(Record):
 
 
 class Opening(Record):
-    """What the opening decided: everything that stays fixed while the run lives."""
+    """What the opening decided: everything that stays fixed while the run lives. `ancestry`: the threads that this one
+    was forked from; `repeat`: what an equal request made there, or before a reset, means."""
 
     thread: str
     goal: str
@@ -125,6 +125,9 @@ class Opening(Record):
     max_denials: int = 5
     max_bad_turns: int = 5
     search_attributes: bool = False
+    repeat: Repeat = "ask"
+    on_end: OnEnd = "keep"
+    ancestry: list[str] = Field(default_factory=list)
 
 
 class Call(Record):
@@ -153,7 +156,8 @@ class Call(Record):
 
 
 class TurnRequest(Record):
-    """Input of `model.turn`: of constant size, whatever the run remembers."""
+    """Input of `model.turn`: of constant size, whatever the run remembers. `abandoned`: the operations of a path that
+    was left, as far as the run knows them."""
 
     thread: str
     branch: str
@@ -165,11 +169,15 @@ class TurnRequest(Record):
     denied: list[str] = Field(default_factory=list)
     branched: bool = False
     session: int = 1
+    repeat: Repeat = "ask"
+    ancestry: list[str] = Field(default_factory=list)
+    abandoned: list[str] = Field(default_factory=list)
 
 
 class Turn(Record):
     """Output of `model.turn`. `bytes` and `at`: size and time of its checkpoint. `text` is a preview, `output` the
-    whole final text where there is one, `nudge` what the model is told when its turn was no turn (kind `empty`)."""
+    whole final text where there is one, `nudge` what the model is told when its turn was no turn (kind `empty`).
+    `abandoned`: the effects of paths that were left, where that list has changed."""
 
     head: Head
     bytes: int = 0
@@ -182,19 +190,22 @@ class Turn(Record):
     calls: list[Call] = Field(default_factory=list)
     usage: Usage = Usage()
     model: str = ""
+    abandoned: list[EffectRecord] | None = None
 
 
 class Resolution(Record):
-    """A person's word on an operation whose outcome nobody knows."""
+    """A person's word on an operation whose outcome nobody knows. `code` names the request that it answers: a word that
+    it did not happen lets one attempt act, and no second one."""
 
     outcome: Literal["happened", "not_happened", "give_up"]
     result: Any = None
     by: str
+    code: str = ""
 
 
 class ToolRequest(Record):
-    """Input of `tool.run` and `tool.read`. The arguments are those of call `id` in checkpoint `head`, unless a person
-    edited them: then `edited` is the body that holds the new ones."""
+    """Input of `tool.run`, `tool.read` and `effect.doubt`. The arguments are those of call `id` in checkpoint `head`,
+    unless a person edited them: then `edited` is the body that holds the new ones. `doubt`: why nobody knows."""
 
     thread: str
     branch: str
@@ -204,34 +215,20 @@ class ToolRequest(Record):
     edited: Ref | None = None
     approved_by: str | None = None
     resolution: Resolution | None = None
-
-
-class EffectRecord(Record):
-    """One line of the ledger, as queries and the result show it. Long values are previews."""
-
-    operation_id: str
-    tool: str
-    effect: Effect
-    status: str
-    canonical_request: Any = None
-    fingerprint: str = ""
-    idempotency_key: str = ""
-    external_id: str | None = None
-    result: Any = None
-    attempts: int = 0
-    prepared_at: str | None = None
-    committed_at: str | None = None
-    approved_by: str | None = None
+    doubt: str = ""
 
 
 class ToolAnswer(Record):
     """Output of `tool.run`. `review`: nobody knows whether it happened, `reason` says what is known.
-    `taken`: the operation id belongs to another request; nothing was run."""
+    `taken`: the operation id belongs to another request (`effect`), nothing was run, and `renamed` is the call under an
+    id of this branch. `undoing`: the record of the compensation itself, where one was tried."""
 
     status: ToolStatus
     answer: Ref | None = None
     reason: str | None = None
     effect: EffectRecord | None = None
+    renamed: Call | None = None
+    undoing: EffectRecord | None = None
 
 
 class JudgeRequest(Record):

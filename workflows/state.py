@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from workflows.keys import checkpoint_key
 from workflows.records import EffectRecord, Head, Item, Limits, Opening, Problem, Turn, Usage
 from workflows.requests import KEPT, Requests
+from workflows.undoing_records import UndoStep
 
 WORKFLOW_VERSION = "1"
 STATE_SCHEMA = "1"
@@ -53,6 +54,8 @@ class RunState(BaseModel):
     requests: Requests = Field(default_factory=Requests)
     effects: dict[str, EffectRecord] = Field(default_factory=dict)
     effects_total: int = 0
+    abandoned: dict[str, EffectRecord] = Field(default_factory=dict)
+    undo: list[UndoStep] = Field(default_factory=list)
     steps: Tail = Field(default_factory=Tail)
     checkpoints: Tail = Field(default_factory=Tail)
     paused: str | None = None
@@ -96,6 +99,8 @@ class RunState(BaseModel):
         self.book_checkpoint(turn.head, f"turn-{turn.head.sequence}", turn.bytes, turn.at, parent)
         effects = [call.fingerprint for call in turn.calls if call.effect != "read" and call.fingerprint]
         self.checkpoints.last[-1]["effects"] = effects
+        if turn.abandoned is not None:
+            self.abandoned = {effect.operation_id: effect for effect in turn.abandoned}
         futile = turn.kind == "empty" or (turn.kind == "calls" and all(c.decision == "answered" for c in turn.calls))
         self.bad_turns = self.bad_turns + 1 if futile else 0
 
@@ -113,11 +118,21 @@ class RunState(BaseModel):
 
     def book_effect(self, effect: EffectRecord) -> None:
         """Books what the ledger says of an operation; the last ones are kept."""
+        if effect.operation_id in self.abandoned:
+            effect = effect.model_copy(update={"abandoned": True})
+            if effect.status != "COMPENSATED":
+                self.abandoned[effect.operation_id] = effect
+                return
+            del self.abandoned[effect.operation_id]
         if effect.operation_id not in self.effects:
             self.effects_total += 1
         self.effects[effect.operation_id] = effect
         for name in list(self.effects)[:-KEPT]:
             del self.effects[name]
+
+    def all_effects(self) -> list[EffectRecord]:
+        """Those of paths that were left, then the run's own."""
+        return [*self.abandoned.values(), *self.effects.values()]
 
     def end_turn(self) -> None:
         """Puts the answers, in call order, into the next request."""

@@ -1,31 +1,39 @@
 """One tool call, from its decision to its one answer."""
 
+import asyncio
+
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows import catalog
-from workflows.gates import Gates, type_of
+from workflows.display import doubt_of
+from workflows.gates import type_of
 from workflows.records import Call, Item, ToolAnswer, ToolRequest
 from workflows.requests import Request
+from workflows.undoing import Undoing
 
 
-class ToolCalls(Gates):
-    """Runs calls and settles their answers. `busy` counts those that run: a rollover waits for them."""
+class ToolCalls(Undoing):
+    """Runs calls and settles their answers. `ending`: the run was cancelled, so nothing more is asked of people."""
 
-    busy: int
+    ending: bool
 
     async def answer_call(self, call: Call) -> None:
         """Gives the call its one answer: what was decided at once, a person's word, or what the tool gave."""
         if call.decision == "answered":
             assert call.answer is not None
             self._settle(call, Item(ref=call.answer, call=call.id, tool=call.tool), call.answer.preview)
-        elif call.decision == "allow":
+        elif call.decision == "allow" and self.state.requests.for_call(call.id, "approval") is None:
             await self._run_tool(call, None)
-        elif (request := await self.ask(call)).outcome == "answered":
+        else:  # an allowed call has a request when its number was taken
+            await self._as_decided(await self.ask(call), call)
+
+    async def _as_decided(self, request: Request, call: Call) -> None:
+        if request.outcome == "answered":
             assert request.edited is not None
             self._settle(call, Item(ref=request.edited, call=call.id, tool=call.tool), request.edited.preview)
         elif request.outcome in ("approved", "edited"):
-            await self._run_tool(request.edited_call or call, request)
+            await self._run_tool(request.edited_call or request.call or call, request)
         else:
             self._settle_text(call, _refusal(request))
 
@@ -36,11 +44,29 @@ class ToolCalls(Gates):
             await self.decided(review)
         answer = await self._execute(call, approval, review)
         while answer.status == "review":
-            answer = await self._execute(call, approval, await self.review(call, answer.reason or "nobody knows"))
-        if answer.answer is not None:
+            if self.ending:
+                raise asyncio.CancelledError
+            review = await self.review(_in_full(call, answer), doubt_of(call, answer))
+            answer = await self._execute(call, approval, review)
+        if answer.status == "taken" and answer.renamed is not None:
+            await self._ask_anew(answer.renamed, approval)
+        elif answer.answer is not None:
             self._settle(call, Item(ref=answer.answer, call=call.id, tool=call.tool), answer.answer.preview)
         else:
             self._settle_text(call, f"Error: {answer.reason}")
+
+    async def _ask_anew(self, call: Call, approval: Request | None) -> None:
+        """The call's number belongs to another request, made on a path that was left: nothing was run. Under a number
+        of its own it is a new action, and a person says whether that is wanted beside the old one."""
+        question = (
+            f"May the agent run {call.summary or call.tool} as {call.operation_id}? It asks because: a path that was "
+            "left has used its number for another request, which may have happened"
+        )
+        asked = call.model_copy(update={"decision": "ask"})
+        request = self.request("approval", question, asked, call.ask_timeout or DAY)
+        request.edited = approval.edited if approval else None
+        await self.decided(request)
+        await self._as_decided(request, call)
 
     async def _execute(self, call: Call, approval: Request | None, review: Request | None) -> ToolAnswer:
         await self.wait(lambda: self.state.paused is None, "resume")
@@ -56,17 +82,37 @@ class ToolCalls(Gates):
         )
         self.busy += 1
         try:
-            answer = await self.mendable(lambda: self._attempt(call, request))
-        except ActivityError as error:
-            if is_cancelled_exception(error) or type_of(error) in ("CheckpointConflict", "IncompatiblePayload"):
-                raise
-            answer = self._attempts_spent(call, error)
+            answer = await self._attempts(call, request)
         finally:
             self.busy -= 1
         self.state.used.tool_calls += 1
         if answer.effect is not None:
-            self.state.book_effect(answer.effect)
+            self._book(answer)
         return answer
+
+    def _book(self, answer: ToolAnswer) -> None:
+        assert answer.effect is not None
+        if answer.status == "taken" and answer.effect.status != "COMPENSATED":
+            left = answer.effect.model_copy(update={"abandoned": True})
+            self.state.abandoned[left.operation_id] = left
+        elif answer.status != "taken":
+            self.state.book_effect(answer.effect)
+
+    async def _attempts(self, call: Call, request: ToolRequest) -> ToolAnswer:
+        """All attempts. When none gave an answer: a read failed; of anything else the ledger is told, and a person."""
+        try:
+            return await self.mendable(lambda: self._attempt(call, request))
+        except ActivityError as error:
+            if is_cancelled_exception(error) or type_of(error) in ("CheckpointConflict", "IncompatiblePayload"):
+                raise
+            said = f"failed after {catalog.TOOL_ATTEMPTS} attempts ({type_of(error)})"
+        if call.effect == "read":
+            return ToolAnswer(status="error", reason=said)
+        doubt = request.model_copy(update={"doubt": said})
+        queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX
+        return await self.mendable(
+            lambda: catalog.EFFECT_DOUBT.run(doubt, summary=f"what became of {call.summary}"[:100], queue=queue)
+        )
 
     async def _attempt(self, call: Call, request: ToolRequest) -> ToolAnswer:
         if call.local and call.effect == "read":
@@ -76,12 +122,8 @@ class ToolCalls(Gates):
                 if is_cancelled_exception(error):
                     raise  # not quick enough, or it broke: the normal activity has time and retries
         queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX
-        return await catalog.TOOL_RUN.run(request, summary=call.summary, wait=catalog.tool_wait(call), queue=queue)
-
-    def _attempts_spent(self, call: Call, error: ActivityError) -> ToolAnswer:
-        """Every attempt ended without an answer. A read failed; of anything else nobody knows whether it happened."""
-        said = f"failed after {catalog.TOOL_ATTEMPTS} attempts ({type_of(error)})"
-        return ToolAnswer(status="error" if call.effect == "read" else "review", reason=said)
+        wait = catalog.tool_wait(call.timeout)
+        return await catalog.TOOL_RUN.run(request, summary=call.summary, wait=wait, queue=queue)
 
     def _settle(self, call: Call, item: Item, shown: str) -> None:
         self.state.book_answer(item, shown)
@@ -89,6 +131,16 @@ class ToolCalls(Gates):
 
     def _settle_text(self, call: Call, text: str) -> None:
         self._settle(call, Item(text=text, call=call.id, tool=call.tool), text[:200])
+
+
+DAY = 86_400.0
+
+
+def _in_full(call: Call, answer: ToolAnswer) -> Call:
+    """The call with the arguments that the ledger shows, where its own are cut short."""
+    request = answer.effect.canonical_request if answer.effect else None
+    arguments = request.get("arguments") if isinstance(request, dict) else None
+    return call if call.arguments is not None or arguments is None else call.model_copy(update={"arguments": arguments})
 
 
 def _refusal(request: Request) -> str:

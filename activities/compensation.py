@@ -1,0 +1,169 @@
+"""The activities `effect.plan` and `effect.undo`: undoing effects, through the ledger like any effect.
+
+A compensation is an operation of its own, `<id>:undo`, of the class `once`: whether a tool's compensation may be
+repeated, nobody has said. So one that fails in any way, or whose attempt dies, is a person's to judge.
+"""
+
+from typing import Any
+
+from temporalio import activity
+
+from activities.attempts import Deed
+from activities.canonical import digest
+from activities.checkpoints import now_iso
+from activities.effect_records import Prepared, allow
+from activities.effects import Sandwich, Told, lease_of
+from activities.execution import answer_of, claim, clean, heartbeats, settled
+from activities.ledger import Standing
+from activities.tools import Operation, Tool, ToolError
+from activities.world import World
+from workflows.catalog import EFFECT_PLAN, EFFECT_UNDO, TOOL_ATTEMPTS
+from workflows.keys import undo_id
+from workflows.records import EffectRecord, Ref, ToolAnswer
+from workflows.undoing_records import UndoPlan, UndoPlanRequest, UndoRequest, UndoStep
+
+
+class CompensationActivities:
+    """Undoes effects."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @activity.defn(name=EFFECT_PLAN.name)
+    async def plan(self, request: UndoPlanRequest) -> UndoPlan:
+        """What can be undone, the last effect first."""
+        found = await self._world.ledger.everything(request.thread)
+        if request.operation_id is not None:
+            found = [effect for effect in found if effect.operation_id == request.operation_id]
+            if not found:
+                return UndoPlan(refused=f"there is no operation {request.operation_id}")
+        happened = [effect for effect in found if effect.status == "COMMITTED" and not _is_undo(effect)]
+        undone = {effect.operation_id for effect in found if _is_undo(effect)}
+        happened.sort(key=lambda effect: effect.committed_at or "", reverse=True)
+        steps = [
+            step for effect in happened if (step := self._step(effect)) and undo_id(step.operation_id) not in undone
+        ]
+        kept = [effect.operation_id for effect in happened if self._step(effect) is None]
+        return UndoPlan(steps=steps, kept=kept, refused=None if steps else _refusal(found, kept))
+
+    def _step(self, effect: EffectRecord) -> UndoStep | None:
+        tool = self._world.registry.get(effect.tool)
+        if tool is None or tool.compensate_fn is None:
+            return None
+        return UndoStep(operation_id=effect.operation_id, tool=tool.name, timeout=tool.timeout)
+
+    @activity.defn(name=EFFECT_UNDO.name)
+    async def undo(self, request: UndoRequest) -> ToolAnswer:
+        """Undoes one operation. `review`: nobody knows whether it worked."""
+        async with heartbeats():
+            return await settled(self._undo(request))
+
+    async def _undo(self, request: UndoRequest) -> ToolAnswer:
+        thread, operation = request.thread, request.step.operation_id
+        standing = await self._world.ledger.standing(thread, operation)
+        if standing.state != "COMPENSATED":
+            allow(standing.state, "COMPENSATED", operation)
+        assert standing.prepared is not None, "what may be compensated was prepared"
+        sandwich = self._sandwich(request, standing)
+        try:
+            if request.doubt:
+                await self._world.ledger.prepare(thread, _forgone(sandwich.record))
+                ended = await sandwich.doubt(request.doubt)
+            else:
+                ended = await sandwich.perform(request.resolution)
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises
+            raise clean(error) from None
+        answer = await answer_of(self._world, sandwich, ended)
+        effect = await self._world.ledger.view(thread, operation)
+        return answer.model_copy(update={"effect": effect, "undoing": answer.effect})
+
+    def _sandwich(self, request: UndoRequest, standing: Standing) -> Sandwich:
+        held, tool = standing.prepared, self._world.registry.get(request.step.tool)
+        assert held is not None
+        return Sandwich(
+            ledger=self._world.ledger,
+            thread=request.thread,
+            record=undoing(held, request.step),
+            deed=Deed(lambda: self._act(tool, request, standing), None, request.step.timeout),
+            on_unknown="review",
+            answer=lambda text: self._note(request.thread, text),
+            to_text=_nothing,
+            last=activity.info().attempt >= TOOL_ATTEMPTS,
+            stopped=activity.is_cancelled,
+        )
+
+    async def _act(self, tool: Tool | None, request: UndoRequest, standing: Standing) -> None:
+        """Calls the tool's compensation with the recorded result. A refusal goes to a person, not into the record."""
+        held, outcome = standing.prepared, standing.outcome
+        assert held is not None
+        assert outcome is not None
+        try:
+            if tool is None or tool.compensate_fn is None:
+                raise ToolError(f"this worker has no compensation for the tool {request.step.tool}")
+            body = await self._world.entries.get(request.thread, outcome.answer.sha256)
+            result = tool.revive(str(body.get("result", body["text"])))
+            op = await self._operation(tool, request, held)
+            await self._world.executor.call(tool.compensate_fn, op, result, seconds=tool.timeout)
+        except ToolError as error:
+            raise Told(self._world.redact(f"it was not undone: {error}")) from None
+
+    async def _operation(self, tool: Tool, request: UndoRequest, held: Prepared) -> Operation:
+        """The operation that is undone, with a key of the undoing's own."""
+        manifest = await self._world.bundles.manifest(request.bundle)
+        return Operation(
+            operation_id=held.operation_id,
+            idempotency_key=undo_id(held.operation_id),
+            tool=tool.name,
+            thread=request.thread,
+            workspace=self._world.workspace(request.thread),
+            arguments=dict(held.canonical_request.get("arguments", {})),
+            attempt=activity.info().attempt,
+            approved_by=request.step.by,
+            options=manifest.file.options.get(tool.name, {}),
+            private_hosts=self._world.private_hosts,
+            credentials=self._world.credentials,
+        )
+
+    async def _note(self, thread: str, text: str) -> Ref:
+        text = self._world.redact(text)
+        return await self._world.entries.put(thread, {"role": "note", "text": text}, text)
+
+
+def undoing(held: Prepared, step: UndoStep) -> Prepared:
+    """The intent to undo an operation."""
+    operation = undo_id(held.operation_id)
+    request = {"undo": held.operation_id, "tool": held.tool, "arguments": held.canonical_request.get("arguments", {})}
+    return Prepared(
+        operation_id=operation,
+        tool=held.tool,
+        effect="once",
+        canonical_request=request,
+        request_digest=digest({"undo": held.request_digest, "of": held.operation_id}),
+        fingerprint=f"fx:v1:{digest({'undo': held.fingerprint, 'operation_id': operation})}",
+        idempotency_key=operation,
+        key_valid=held.key_valid,
+        approved_by=step.by,
+        prepared_at=now_iso(),
+        claim=claim(lease_of(step.timeout)),
+        undoes=held.operation_id,
+    )
+
+
+def _forgone(record: Prepared) -> Prepared:
+    """The intent of an attempt that is not this one: an undoing that never began is still a person's to judge."""
+    return record.model_copy(update={"claim": record.claim.model_copy(update={"token": "none"})})
+
+
+def _is_undo(effect: EffectRecord) -> bool:
+    return effect.operation_id.endswith(":undo")
+
+
+def _refusal(found: list[EffectRecord], kept: list[str]) -> str:
+    if kept:
+        return f"nothing can be undone: the tools of {', '.join(kept[:5])} have no compensation"
+    states = ", ".join(f"{effect.operation_id} is {effect.status}" for effect in found[-5:])
+    return f"there is nothing to undo: {states or 'this run has no effects'}"
+
+
+async def _nothing(value: Any) -> str:
+    return "undone"

@@ -1,0 +1,104 @@
+"""The gate before every execution: what would run is held against what was decided, where the effect is."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio import activity
+
+from activities.judge import SHOWN_ARGUMENTS, final_arguments, fingerprint, ruling, short_arguments
+from activities.manifest import Manifest, ToolSpec
+from activities.policy import recovery_effect
+from activities.tools import Operation, Tool
+from activities.world import World
+from workflows.keys import branched_id
+from workflows.records import Call, ToolRequest
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A call that may run."""
+
+    manifest: Manifest
+    spec: ToolSpec
+    tool: Tool
+    op: Operation
+
+
+class Gate:
+    """Lets a call through or not. Policy, approval and fingerprint are checked here again, from the pinned bundle."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def open(self, request: ToolRequest) -> Gated:
+        """Raises ValueError that says why the call may not run."""
+        manifest = await self._world.bundles.manifest(request.bundle)
+        spec = manifest.tool(request.call.tool)
+        if spec is None:
+            raise ValueError(f"The tool {request.call.tool} is not in this bundle. It was not run")
+        final = final_arguments(self._world.registry, spec, await self._arguments(request))
+        self._check(manifest, spec, final, request)
+        tool = self._world.registry.get(spec.name)
+        assert tool is not None, "final_arguments refuses a tool that is gone"
+        return Gated(manifest, spec, tool, self.operation(manifest, tool, final, request))
+
+    async def _arguments(self, request: ToolRequest) -> dict[str, Any]:
+        """The edited ones, or those of the call in the checkpoint: never the previews that history shows."""
+        if request.edited is not None:
+            return dict((await self._world.entries.get(request.thread, request.edited.sha256))["arguments"])
+        checkpoint = await self._world.checkpoints.load(request.thread, request.head)
+        calls = (checkpoint.outputs.message or {}).get("calls", [])
+        text = next((call["arguments"] for call in calls if call["id"] == request.call.id), None)
+        if text is None:
+            raise ValueError(f"Call {request.call.id} is not in its checkpoint")
+        return dict(json.loads(text))
+
+    def _check(self, manifest: Manifest, spec: ToolSpec, final: dict[str, Any], request: ToolRequest) -> None:
+        call = request.call
+        decision, reason, _ = ruling(manifest, self._world.registry, spec, final)
+        if decision == "deny":
+            raise ValueError(f"Denied by policy ({reason}). It was not run")
+        asked = decision == "ask" or call.decision != "allow"
+        if asked and not request.approved_by:
+            raise ValueError(f"Nobody approved this call ({reason}). It was not run")
+        if call.effect != recovery_effect(manifest, spec, final):
+            raise ValueError("The effect of this call is not what was recorded. It was not run")
+        if call.effect == "read" and not asked:
+            return
+        if not call.fingerprint or not call.operation_id:
+            raise ValueError("This call has no fingerprint, so nothing says what was decided. It was not run")
+        if fingerprint(manifest, spec, final, call.operation_id) != call.fingerprint:
+            raise ValueError("What would run is not what was decided: its fingerprint differs. It was not run")
+
+    def operation(self, manifest: Manifest, tool: Tool, final: dict[str, Any], request: ToolRequest) -> Operation:
+        """What the tool is told of the call."""
+        return Operation(
+            operation_id=request.call.operation_id or f"{request.thread}:{tool.name}:{request.call.id}",
+            tool=tool.name,
+            thread=request.thread,
+            workspace=self._world.workspace(request.thread),
+            arguments=final,
+            attempt=activity.info().attempt,
+            approved_by=request.approved_by,
+            options=manifest.file.options.get(tool.name, {}),
+            private_hosts=self._world.private_hosts,
+            credentials={} if tool.local else self._world.credentials,
+        )
+
+
+def renamed(gated: Gated, request: ToolRequest) -> Call | None:
+    """The call as the workflow may make it instead, under an id of its own branch; None when it has one already."""
+    operation = branched_id(gated.op.operation_id, request.branch)
+    if operation == gated.op.operation_id:
+        return None
+    print_of_it = fingerprint(gated.manifest, gated.spec, dict(gated.op.arguments), operation)
+    shown = short_arguments(dict(gated.op.arguments), SHOWN_ARGUMENTS)
+    return request.call.model_copy(
+        update={
+            "operation_id": operation,
+            "fingerprint": print_of_it,
+            "arguments": shown if isinstance(shown, dict) else None,
+            "arguments_preview": shown if isinstance(shown, str) else None,
+        }
+    )

@@ -1,0 +1,117 @@
+"""Undoing effects: by a person's message while the run goes on, or by the bundle's word when it fails or is cancelled.
+
+One after the other, the last effect first. One that fails is a person's to judge, and the ones before it wait for that.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from workflows import catalog
+from workflows.gates import Gates, RollOver, type_of
+from workflows.keys import undo_id
+from workflows.records import Call, Item, Resolution, ToolAnswer
+from workflows.undoing_records import UndoRequest, UndoStep
+
+
+class Undoing(Gates):
+    """Takes the queued steps. `busy` counts what runs, tools too: a rollover waits for it."""
+
+    busy: int
+
+    async def undo_beside(self, loop: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+        """Runs the loop, with the queue beside it. Leaves with what the loop leaves with."""
+        beside = asyncio.create_task(self._serve())
+        try:
+            return await loop
+        finally:
+            await workflow.wait_condition(lambda: self.busy == 0)
+            beside.cancel()
+            await asyncio.gather(beside, return_exceptions=True)
+
+    async def undo_at_end(self) -> None:
+        """When the run fails or is cancelled: all of it, where the bundle says so."""
+        opening = self.state.opening
+        if opening is None or opening.on_end != "compensate":
+            return
+        try:
+            plan = await self.undo_plan(None)
+        except ActivityError:
+            return  # the ledger keeps what happened; `perdure effects` shows it
+        self.state.undo = plan.steps
+        while self.state.undo:
+            try:
+                await self._step(self.state.undo[0])
+            except RollOver:
+                self.rolling = False  # a run that ends does not continue as new
+
+    async def _serve(self) -> None:
+        while True:
+            await workflow.wait_condition(lambda: bool(self.state.undo))
+            step = self.state.undo[0]
+            said = await self._step(step)
+            who = f" at the word of {step.by}" if step.by else ""
+            self.state.inbox.append(Item(text=f"[system] {said}{who}."))
+
+    async def _step(self, step: UndoStep) -> str:
+        """Takes the first step of the queue to its end, and gives what became of it."""
+        call = _call(step)
+        review = self.state.requests.for_call(call.id, "review")
+        if review is not None:  # the run rolled over while it was being asked about
+            await self.decided(review)
+        answer = await self._attempt_undo(step, review.resolution if review else None)
+        while answer.status == "review":
+            why = answer.reason or "nobody knows"
+            review = await self.review(call, f"Was {step.operation_id} ({step.tool}) undone? {why}")
+            answer = await self._attempt_undo(step, review.resolution)
+        self.state.undo = self.state.undo[1:]
+        self.publish()
+        undone = answer.effect is not None and answer.effect.status == "COMPENSATED"
+        return f"{step.operation_id} was undone" if undone else f"{step.operation_id} could not be undone"
+
+    async def _attempt_undo(self, step: UndoStep, resolution: Resolution | None) -> ToolAnswer:
+        request = UndoRequest(
+            thread=self.state.opened.thread,
+            bundle=self.state.opened.bundle.digest,
+            step=step,
+            resolution=resolution,
+        )
+        self.busy += 1
+        try:
+            answer = await self.mendable(lambda: self._undo(request))
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            doubt = request.model_copy(update={"doubt": f"every attempt ended without an answer ({type_of(error)})"})
+            answer = await self._undo(doubt)
+        finally:
+            self.busy -= 1
+        for effect in (answer.effect, answer.undoing):
+            if effect is not None:
+                self.state.book_effect(effect)
+        self.publish()
+        return answer
+
+    async def _undo(self, request: UndoRequest) -> ToolAnswer:
+        queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX
+        wait = catalog.tool_wait(request.step.timeout)
+        return await catalog.EFFECT_UNDO.run(
+            request, summary=f"undo {request.step.operation_id}", wait=wait, queue=queue
+        )
+
+
+def _call(step: UndoStep) -> Call:
+    """The undoing as a request to a person shows it."""
+    operation = undo_id(step.operation_id)
+    return Call(
+        id=operation,
+        tool=step.tool,
+        decision="ask",
+        summary=f"undo {step.operation_id}",
+        effect="once",
+        operation_id=operation,
+        arguments={"undo": step.operation_id},
+    )

@@ -1,0 +1,40 @@
+"""The typed records of undoing effects: promises to runs that are alive, as those in `records`."""
+
+from pydantic import Field
+
+from workflows.records import Record, Resolution
+
+
+class UndoPlanRequest(Record):
+    """Input of `effect.plan`: which operations of a thread are to be undone; without an id, all."""
+
+    thread: str
+    operation_id: str | None = None
+
+
+class UndoStep(Record):
+    """One operation to undo, with its tool and how long that may take in seconds."""
+
+    operation_id: str
+    tool: str
+    timeout: float = 30.0
+    by: str | None = None
+
+
+class UndoPlan(Record):
+    """Output of `effect.plan`: the steps in the order in which they are to be taken, the last effect first; or why
+    there is nothing to do. `kept`: effects that cannot be undone, since their tools do not say how."""
+
+    steps: list[UndoStep] = Field(default_factory=list)
+    kept: list[str] = Field(default_factory=list)
+    refused: str | None = None
+
+
+class UndoRequest(Record):
+    """Input of `effect.undo`."""
+
+    thread: str
+    bundle: str
+    step: UndoStep
+    resolution: Resolution | None = None
+    doubt: str = ""
