@@ -14,7 +14,7 @@ What a tool says of itself is not here: it is an answer to the model, not an exc
 from collections.abc import Iterable
 from datetime import timedelta
 
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 MESSAGE_BYTES = 4000
 """Failure messages stay under 4 KiB."""
@@ -24,6 +24,8 @@ class Failure(ApplicationError):
     """A failure with a name that users may rely on. The class's name is the failure's type."""
 
     retryable = False
+    expected = False
+    """Somebody else's fault and told to them: not worth a stack in the worker's log."""
 
     def __init__(self, message: str, *details: object, retry_after: float | None = None) -> None:
         super().__init__(
@@ -31,6 +33,7 @@ class Failure(ApplicationError):
             *details,
             type=type(self).__name__,
             non_retryable=not self.retryable,
+            category=ApplicationErrorCategory.BENIGN if self.expected else ApplicationErrorCategory.UNSPECIFIED,
             next_retry_delay=None if retry_after is None else timedelta(seconds=retry_after),
         )
 
@@ -38,13 +41,19 @@ class Failure(ApplicationError):
 class InvalidInput(Failure):
     """The input of the run is not what the contract says; the message names the field."""
 
+    expected = True
+
 
 class UnknownBundle(Failure):
     """No bundle of that name or version; the message lists those that exist."""
 
+    expected = True
+
 
 class BundleConflict(Failure):
     """A bundle folder changed its content without changing its version."""
+
+    expected = True
 
 
 class BundleUnavailable(Failure):
