@@ -144,10 +144,12 @@ class Checkpoints:
     async def names(self, thread: str) -> list[tuple[str, int]]:
         """Branch and number of every record, in numeric order; names that are no checkpoint's are passed over."""
         prefix = f"{folder(thread)}/checkpoints/"
-        keys = set(await self._store.keys(prefix.rstrip("/")))
-        matches = [_NAME.fullmatch(key.removeprefix(prefix)) for key in keys]
-        pairs = [(match[1], int(match[2])) for match in matches if match]
-        return sorted((pair for pair in pairs if checkpoint_key(thread, *pair) in keys), key=lambda p: (p[1], p[0]))
+        found = []
+        for key in await self._store.keys(prefix.rstrip("/")):
+            match = _NAME.fullmatch(key.removeprefix(prefix))
+            if match and checkpoint_key(thread, match[1], int(match[2])) == key:
+                found.append((match[1], int(match[2])))
+        return sorted(found, key=lambda pair: (pair[1], pair[0]))
 
     def read(self, data: bytes, key: str, thread: str, branch: str, sequence: int) -> Checkpoint:
         """Decodes a record and checks schema, digest and name. Raises CheckpointDamaged."""

@@ -7,6 +7,7 @@ A worker keeps the decoded context of the runs that it served last, so that the 
 """
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 from activities.checkpoints import Checkpoint, Checkpoints
 from activities.entries import Entries
-from activities.errors import CheckpointDamaged
+from activities.errors import CheckpointDamaged, StoreUnavailable
 from activities.segments import Segments, is_due
 from workflows.records import Head, Item, Ref
 
@@ -70,6 +71,8 @@ class Contexts:
         saved = await self._checkpoints.save(record.model_copy(update={"segment": segment, "tail": tail}))
         said = saved.outputs.message  # the saved one's: another attempt may have been first
         self._keep(Held(saved, before if said is None else [*before, said], held.size + added + saved.size))
+        with contextlib.suppress(StoreUnavailable):  # the turn is published; the next one makes up for it
+            await self._segments.after(saved)
         return saved
 
     def _keep(self, held: Held) -> None:

@@ -23,8 +23,8 @@ class UnknownSchema(ValueError):
 
 def migrate(body: Body, steps: Mapping[int, Step] = STEPS, newest: int = SCHEMA) -> Body:
     """The record in the newest schema. Raises UnknownSchema, and ValueError for a step that touches effects."""
-    while (schema := body.get("schema")) != newest:
-        if not isinstance(schema, int) or isinstance(schema, bool) or schema not in steps:
+    while (schema := body.get("schema")) != newest or type(schema) is not int:
+        if type(schema) is not int or schema not in steps:
             readable = ", ".join(str(known) for known in sorted({*steps, newest}))
             raise UnknownSchema(
                 f"it has schema {schema!r}, this release reads {readable}: use the release that wrote it or a newer one"

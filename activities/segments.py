@@ -1,9 +1,9 @@
 """Segments: runs of checkpoints packed with their bodies, so that a cold worker reads n/32 objects and not 2n.
 
 A segment ends with every 32nd checkpoint, or earlier when the bodies since the last one pass a limit: the rule is a
-function of the records alone, so every worker makes the same segments. It is written after its last checkpoint is
-published and before the next one, whose record names it with its digest. Nothing is lost without it: whoever finds a
-due one missing writes it, from the records.
+function of the records alone, so every worker makes the same segments. It is written once its last checkpoint is
+published; the next record names it with its digest. Nothing is lost without it: who goes on and finds a due one missing
+writes it, from the records.
 
 The digest is that of the content before compression, which may differ between versions of the compressor.
 """
@@ -32,6 +32,7 @@ PACKED_BYTES = 65_536
 """Larger bodies stay where they are: they are read one by one, and not kept twice."""
 
 LEVEL = 6
+REMEMBERED = 1000
 SCHEMA = 1
 
 
@@ -47,14 +48,22 @@ class Segments:
 
     def __init__(self, store: Store, checkpoints: Checkpoints, entries: Entries) -> None:
         self._store, self._checkpoints, self._entries = store, checkpoints, entries
+        self._known: dict[str, tuple[Head, Head]] = {}
 
     async def after(self, record: Checkpoint) -> Head | None:
         """The newest segment up to and with `record`, written now if it is due and missing. Its digest is the
         segment's."""
         if not is_due(record):
             return record.segment
+        known = self._known.get(record.thread)
+        if known is not None and known[0] == record.head():
+            return known[1]
         found = await self._find(record)
-        return found if found is not None else await self._write(record)
+        segment = found[0] if found else await self._write(record)
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        self._known[record.thread] = (record.head(), segment)
+        return segment
 
     async def history(self, thread: str, head: Head) -> list[Checkpoint]:
         """The records of the context: from the last base, or the opening, to `head`, oldest first, each link checked.
@@ -64,14 +73,14 @@ class Segments:
         newest = await self._checkpoints.load(thread, head)
         found, segment = [newest], newest.segment
         if is_due(newest) and (own := await self._find(newest)) is not None:
-            found, segment = [], own
+            found, segment = own[1], own[1][0].segment
         elif not newest.base:
             after = segment.sequence if segment else -1
             before = parent_head(newest)
             found = [*(await self._checkpoints.chain(thread, before, after) if before else []), newest]
         while segment is not None and not any(record.base for record in found):
             records = await self._read(thread, segment)
-            _join(records[-1], found[0] if found else None, head)
+            _join(records[-1], found[0])
             found, segment = [*records, *found], records[0].segment
         bases = [index for index, record in enumerate(found) if record.base]
         if not bases and found[0].parent is not None:
@@ -99,20 +108,21 @@ class Segments:
             held = await self._find(last)  # whose bodies another release may have chosen differently
             if held is None:
                 raise CheckpointDamaged(f"segment {key} was there and is gone")
-            return held
+            return held[0]
         return Head(branch=last.branch, sequence=last.sequence, sha256=sha256(data))
 
-    async def _find(self, last: Checkpoint) -> Head | None:
-        """The segment that ends with this record, if it is there."""
+    async def _find(self, last: Checkpoint) -> tuple[Head, list[Checkpoint]] | None:
+        """The segment that ends with this record, and what it holds, if it is there. No record names it yet, so all of
+        it is checked."""
         key = segment_key(last.thread, last.branch, last.sequence)
         data = await self._store.get(key)
         if data is None:
             return None
         content = _unpack(data, key)
-        _, records = self._records(content, key, last.thread, vouched=False)
+        records = self._records(content, key, last.thread, vouched=False)
         if records[-1].head() != last.head():
             raise CheckpointDamaged(f"segment {key} does not end with its checkpoint: delete it")
-        return Head(branch=last.branch, sequence=last.sequence, sha256=sha256(content))
+        return Head(branch=last.branch, sequence=last.sequence, sha256=sha256(content)), records
 
     async def _read(self, thread: str, segment: Head) -> list[Checkpoint]:
         key = segment_key(thread, segment.branch, segment.sequence)
@@ -122,13 +132,12 @@ class Segments:
         content = _unpack(data, key)
         if not segment.sha256 or sha256(content) != segment.sha256:
             raise CheckpointDamaged(f"segment {key} is altered: its digest is not the one that the chain names")
-        packed, records = self._records(content, key, thread, vouched=True)
+        records = self._records(content, key, thread, vouched=True)
         if (records[-1].branch, records[-1].sequence) != (segment.branch, segment.sequence):
             raise CheckpointDamaged(f"segment {key} ends with checkpoint {records[-1].sequence}, not with its own")
-        self._entries.warm(thread, packed.entries)
         return records
 
-    def _records(self, content: bytes, key: str, thread: str, *, vouched: bool) -> tuple[_Packed, list[Checkpoint]]:
+    def _records(self, content: bytes, key: str, thread: str, *, vouched: bool) -> list[Checkpoint]:
         try:
             packed = _Packed.model_validate_json(content)
         except ValidationError as error:
@@ -139,10 +148,11 @@ class Segments:
             raise CheckpointDamaged(f"segment {key} is of thread {packed.thread}")
         records = [self._checkpoints.decode(text.encode("utf-8"), key, vouched=vouched) for text in packed.records]
         for before, record in pairwise(records):
-            _join(before, record, record.head())
+            _join(before, record)
         if not vouched and any(sha256(text.encode("utf-8")) != digest for digest, text in packed.entries.items()):
             raise CheckpointDamaged(f"segment {key} holds a body with another digest: delete it")
-        return packed, records
+        self._entries.warm(thread, packed.entries)
+        return records
 
 
 def is_due(record: Checkpoint) -> bool:
@@ -151,10 +161,9 @@ def is_due(record: Checkpoint) -> bool:
     return record.sequence - after >= EVERY or record.tail >= TAIL_BYTES
 
 
-def _join(before: Checkpoint, after: Checkpoint | None, head: Head) -> None:
-    """Raises CheckpointDamaged unless `before` is what comes before `after`, or the head itself."""
-    wanted = head if after is None else parent_head(after)
-    if before.head() != wanted:
+def _join(before: Checkpoint, after: Checkpoint) -> None:
+    """Raises CheckpointDamaged unless `before` is what `after` comes after."""
+    if before.head() != parent_head(after):
         raise CheckpointDamaged(f"checkpoint {before.key()} in its segment is not the one that the next record names")
 
 

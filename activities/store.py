@@ -24,13 +24,13 @@ from activities.errors import StoreUnavailable
 
 T = TypeVar("T")
 
-PATIENCE = {"connect_timeout": "3s", "timeout": "30s"}
 RETRIES = {
-    "max_retries": 4,
-    "retry_timeout": timedelta(seconds=15),
+    "max_retries": 3,
+    "retry_timeout": timedelta(seconds=10),
     "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
 }
-"""A service that does not answer for longer parks the run, which holds nothing while it waits."""
+"""A service that does not answer for longer parks the run, which holds nothing while it waits. (One attempt ends after
+30 s, a connection after 5: the library's own limits. Options given here would hide AWS_ALLOW_HTTP and the like.)"""
 
 
 class Store(Protocol):
@@ -62,7 +62,7 @@ def open_store(url: str) -> Store:
     if parts.scheme == "memory":
         return RemoteStore(MemoryStore(), "memory")
     if parts.scheme in ("s3", "gs", "az"):
-        store = from_url(url, client_options=PATIENCE, retry_config=RETRIES)  # type: ignore[call-overload]
+        store = from_url(url, retry_config=RETRIES)  # type: ignore[call-overload]
         return RemoteStore(store, f"{parts.scheme}://{parts.netloc}")
     raise ValueError(f"PERDURE_STORE: {url!r} is not known; use file:///…, s3://…, gs://… or az://…")
 
