@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from activities.canonical import canonical, digest, sha256
-from activities.errors import BundleConflict, BundleUnavailable, InvalidInput, UnknownBundle
+from activities.errors import BundleConflict, BundleUnavailable, IncompatiblePayload, InvalidInput, UnknownBundle
 from activities.manifest import BundleFile, Manifest, ToolSpec
 from activities.policy import check_rule
 from activities.store import Store
@@ -66,7 +66,7 @@ class Bundles:
                 raise BundleUnavailable(f"manifest {wanted} is not in the store: restore bundles/{wanted}.json")
             if sha256(data) != wanted:
                 raise BundleUnavailable(f"manifest {wanted} is damaged: restore bundles/{wanted}.json")
-            self._manifests[wanted] = Manifest.model_validate_json(data)
+            self._manifests[wanted] = _read(data, wanted)
         return self._manifests[wanted]
 
     def _folder(self, wanted: str) -> Path:
@@ -93,6 +93,14 @@ class Bundles:
                 f"bundle {manifest.name}@{manifest.version} was used before with other content "
                 f"({str(held)[:12]}, now {manifest.folder_digest[:12]}): give the changed bundle a new version folder"
             )
+
+
+def _read(data: bytes, wanted: str) -> Manifest:
+    """A stored manifest. What a newer release added is ignored here; in a bundle file it would be refused."""
+    try:
+        return Manifest.model_validate_json(data, extra="ignore")
+    except ValidationError as error:
+        raise IncompatiblePayload(f"manifest {wanted} does not fit this release: {explain(error)}") from None
 
 
 def version_order(version: str) -> tuple[tuple[int, int | str], ...]:

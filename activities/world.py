@@ -32,6 +32,7 @@ class World:
         bundle_folders: Sequence[Path] = (),
         workspaces: Path,
         credentials: Mapping[str, str] | None = None,
+        secrets: Sequence[str] = (),
         private_hosts: Sequence[str] = (),
         build_id: str = "",
         has_search_attributes: bool = False,
@@ -47,6 +48,7 @@ class World:
         self.bundles = Bundles(store, bundle_folders)
         self.workspaces = workspaces
         self.credentials = dict(credentials or {})
+        self.secrets = (*self.credentials.values(), *secrets)
         self.private_hosts = tuple(private_hosts)
         self.build_id = build_id
         self.has_search_attributes = has_search_attributes
@@ -62,8 +64,8 @@ class World:
         return path
 
     def redact(self, text: str) -> str:
-        """The text without the credentials that this worker holds."""
-        return redact(text, self.credentials.values())
+        """The text without the secrets that this worker holds."""
+        return redact(text, self.secrets)
 
 
 def spec_of(tool: Tool) -> ToolSpec:

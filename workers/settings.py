@@ -5,8 +5,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from obstore.exceptions import BaseError
+
+from activities.store import open_store
 
 CREDENTIAL = "PERDURE_CREDENTIAL_"
+_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL)", re.IGNORECASE)
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
@@ -28,6 +34,13 @@ class Settings:
     credentials: Mapping[str, str] = field(repr=False)
     environment: Mapping[str, str] = field(repr=False)
 
+    def secrets(self) -> list[str]:
+        """All values that must not be seen outside: credentials, passwords inside their URLs, and variables whose name
+        says that they hold a key, a token, a secret or a password."""
+        found = [value for name, value in self.environment.items() if _SECRET.search(name)]
+        urls = [urlsplit(value) for value in found if "://" in value]
+        return [*found, *(unquote(url.password) for url in urls if url.password)]
+
     def lookup(self, name: str) -> str | None:
         """A variable that a bundle names (`api_key_env`, `base_url_env`)."""
         return self.environment.get(name)
@@ -43,8 +56,14 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     folders = tuple(Path(part).resolve() for part in (env.get("PERDURE_BUNDLES") or "").split(":") if part)
     if missing := [folder for folder in folders if not folder.is_dir()]:
         raise SettingsError(f"PERDURE_BUNDLES: there is no folder {missing[0]}; create it or take it out")
+    store = env.get("PERDURE_STORE") or (home() / "store").as_uri()
+    try:
+        open_store(store)
+    except (ValueError, BaseError) as error:
+        said = str(error).splitlines()[0].removeprefix("PERDURE_STORE: ")
+        raise SettingsError(f"PERDURE_STORE: {said}") from None
     return Settings(
-        store=env.get("PERDURE_STORE") or (home() / "store").as_uri(),
+        store=store,
         bundle_folders=folders,
         tool_modules=_names(env.get("PERDURE_TOOLS")),
         workspaces=Path(env.get("PERDURE_WORKSPACES") or home() / "workspaces").resolve(),

@@ -80,6 +80,7 @@ async def make_world(client: Client, settings: Settings) -> World:
         bundle_folders=settings.bundle_folders,
         workspaces=settings.workspaces,
         credentials=settings.credentials,
+        secrets=settings.secrets(),
         private_hosts=settings.private_hosts,
         build_id=settings.build_id,
         has_search_attributes=not await missing_search_attributes(client),

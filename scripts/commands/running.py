@@ -6,6 +6,8 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
+from temporalio.service import RPCError, RPCStatusCode
+
 from activities.tools import ToolSetupError
 from workers.client import Unreachable
 from workers.settings import SettingsError
@@ -27,6 +29,9 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
         code = _say(error, OUT_OF_REACH)
     except Refused as error:
         code = _say(error, NO)
+    except RPCError as error:
+        away = error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED)
+        code = _say(error, OUT_OF_REACH if away else NO)
     except KeyboardInterrupt:
         code = 130
     sys.stdout.flush()

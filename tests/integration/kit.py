@@ -208,10 +208,22 @@ async def replay(client: Client, workflow_ids: list[str], converter: DataConvert
         workflows=[AgentRun, UnknownWorkflow], data_converter=converter, workflow_runner=workflow_runner()
     )
     for workflow_id in dict.fromkeys(workflow_ids):
-        async for run in client.list_workflows(f"WorkflowId = '{workflow_id}'"):
-            history = await client.get_workflow_handle(workflow_id, run_id=run.run_id).fetch_history()
+        for run_id in await executions(client, workflow_id):
+            history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
             if history.events:
                 await replayer.replay_workflow(history)
+
+
+async def executions(client: Client, workflow_id: str) -> list[str]:
+    """The run ids of a workflow id, once visibility knows the newest one."""
+    newest = (await client.get_workflow_handle(workflow_id).describe()).run_id
+
+    async def look() -> list[str] | None:
+        found = [run.run_id async for run in client.list_workflows(f"WorkflowId = '{workflow_id}'")]
+        return found if newest in found else None
+
+    known: list[str] = await until(look, what=f"visibility of {workflow_id}")
+    return known
 
 
 def plain_environment() -> dict[str, str]:

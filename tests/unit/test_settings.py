@@ -34,6 +34,23 @@ def test_credentials_and_keys_are_not_shown() -> None:
     assert "canary" not in repr(settings)
 
 
+def test_what_looks_secret_is_known_for_redaction() -> None:
+    settings = read_settings(
+        {
+            "OPENAI_API_KEY": "canary-key",
+            "PERDURE_CREDENTIAL_SMTP": "smtp://agent:canary%21pass@mail.example.com",
+            "HOME": "not-secret",
+        }
+    )
+    assert set(settings.secrets()) == {"canary-key", "smtp://agent:canary%21pass@mail.example.com", "canary!pass"}
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "/just/a/path", "file://host/folder", "s3:/"])
+def test_a_store_url_that_cannot_be_used_is_named(url: str) -> None:
+    with pytest.raises(SettingsError, match="PERDURE_STORE"):
+        read_settings({"PERDURE_STORE": url})
+
+
 def test_lists_are_split_and_empty_parts_left_out() -> None:
     settings = read_settings({"PERDURE_TOOLS": "a, b,,", "PERDURE_FETCH_PRIVATE": ""})
     assert settings.tool_modules == ("a", "b")
