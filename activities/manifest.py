@@ -79,12 +79,15 @@ class Effects(Part):
 
 
 class Caps(Part):
-    """Caps on what one run may do wrong, and on what a tool may say to the model (characters)."""
+    """Caps on what one run may do wrong, on what a tool may say to the model (characters), and on how long the history
+    of one execution grows before the run continues as new."""
 
     calls_per_turn: Annotated[int, Field(gt=0)] = 32
     bad_turns: Annotated[int, Field(gt=0)] = 5
     denials: Annotated[int, Field(gt=0)] = 5
     tool_output: Annotated[int, Field(ge=1000)] = 50_000
+    history_events: Annotated[int, Field(ge=50)] = 4000
+    history_bytes: Annotated[int, Field(ge=100_000)] = 4_000_000
 
 
 class BundleFile(Part):

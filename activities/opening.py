@@ -76,6 +76,8 @@ class OpenActivities:
             structured=wanted.output_schema is not None,
             max_denials=manifest.file.limits.denials,
             max_bad_turns=manifest.file.limits.bad_turns,
+            history_events=manifest.file.limits.history_events,
+            history_bytes=manifest.file.limits.history_bytes,
             search_attributes=self._world.has_search_attributes,
             repeat=wanted.repeat or manifest.file.effects.repeat,
             on_end=manifest.file.effects.on_end,

@@ -17,30 +17,35 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 from workflows import catalog
 from workflows.display import checkpoint_view
-from workflows.gates import RollOver, failure_of
-from workflows.messages import decode_json
+from workflows.gates import failure_of
 from workflows.queries import Queries
-from workflows.records import ClosingRequest, OpenRequest, ResultStatus, Turn, TurnRequest
+from workflows.records import Closing, ClosingRequest, OpenRequest, ResultStatus, Turn, TurnRequest
+from workflows.rollover import RollOver, carried, misfit
 from workflows.state import RunState
 from workflows.tool_calls import ToolCalls
-
-CARRIED = "perdure_state"
-"""The key under which continue-as-new carries the state in the input."""
 
 
 @workflow.defn(name="AgentRun")
 class AgentRun(ToolCalls, Queries):
     """One agent, one goal, from the opening to a result."""
 
+    misfit: ApplicationError | None
+
     @workflow.init
     def __init__(self, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
-        self.state = RunState(branch=self._mint())
+        self.state, self.misfit = RunState(branch=self._mint()), None
+        self.start_counting()
         self.ended = None
-        self.rolling = False
         self.retry_now = False
         self.busy = 0
         self.ending = False
         self.shown = ()
+        try:  # here, since messages that wait for this execution are handled before `run` begins
+            found = None if rest else carried(value)
+            if found is not None:
+                self._carry_on(found)
+        except ValidationError as error:
+            self.misfit = misfit(error)
         workflow.register_random_seed_callback(self._reseeded)
 
     @workflow.run
@@ -50,8 +55,9 @@ class AgentRun(ToolCalls, Queries):
             await self._begin(value, rest)
             return await self.undo_beside(self._live())
         except RollOver:
-            await self._continue_as_new()
-            raise
+            await workflow.wait_condition(workflow.all_handlers_finished)
+            self.tick()
+            self.continue_as_new()
         except (ActivityError, ApplicationError, asyncio.CancelledError) as error:
             await self.undo_at_end()
             self.ended = "cancelled" if is_cancelled_exception(error) else "failed"
@@ -74,7 +80,9 @@ class AgentRun(ToolCalls, Queries):
                 return await self._close(turn.kind, turn)
             await self._answer_calls(turn)
             if turn.kind == "answer" and not await self.more_to_do():
-                return await self._close("completed", turn)
+                closing = await self._store_files()
+                if not state.inbox:  # else somebody spoke meanwhile
+                    return self._result("completed", closing, turn)
             state.end_turn()
             if state.requests.denials >= state.opened.max_denials:
                 return await self._close("denied", reason=f"people denied {state.requests.denials} requests")
@@ -86,12 +94,9 @@ class AgentRun(ToolCalls, Queries):
 
     async def _begin(self, value: RawValue | None, rest: Sequence[RawValue]) -> None:
         info = workflow.info()
-        carried = _carried(value) if info.continued_run_id and not rest else None
-        if carried is not None:
-            fresh, self.state = self.state.branch, carried
-            if info.attempt > 1:
-                self.state.branch, self.state.branched = fresh, True
-        else:
+        if self.misfit is not None:
+            raise self.misfit
+        if self.state.opening is None:
             payloads = [] if value is None and not rest else [value, *rest]
             request = OpenRequest(
                 workflow_id=info.workflow_id,
@@ -155,6 +160,9 @@ class AgentRun(ToolCalls, Queries):
             raise RollOver
 
     async def _close(self, status: ResultStatus, turn: Turn | None = None, reason: str | None = None) -> dict[str, Any]:
+        return self._result(status, await self._store_files(), turn, reason)
+
+    async def _store_files(self) -> Closing:
         await self.wait(lambda: not self.state.undo, "undoing")
         thread = self.state.opened.thread
         queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX
@@ -162,6 +170,11 @@ class AgentRun(ToolCalls, Queries):
             lambda: catalog.CLOSE.run(ClosingRequest(thread=thread), summary="store the files of the run", queue=queue)
         )
         await workflow.wait_condition(workflow.all_handlers_finished)
+        return closing
+
+    def _result(
+        self, status: ResultStatus, closing: Closing, turn: Turn | None = None, reason: str | None = None
+    ) -> dict[str, Any]:
         self.ended = status
         self.publish()
         state, log = self.state, self.state.requests
@@ -186,16 +199,12 @@ class AgentRun(ToolCalls, Queries):
             "total": {name: total for name, total in totals.items() if total > 50},
         }
 
-    async def _continue_as_new(self) -> None:
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        self.tick()
-        self.state.busy_since = None
-        behavior = None
-        if workflow.info().get_current_deployment_version() is not None:
-            behavior = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
-        workflow.continue_as_new(
-            {CARRIED: self.state.model_dump(mode="json", exclude_defaults=True)}, initial_versioning_behavior=behavior
-        )
+    def _carry_on(self, found: RunState) -> None:
+        """Takes over the state of the execution before. A workflow retry of this one is another branch."""
+        fresh, self.state = self.state.branch, found
+        if workflow.info().attempt > 1:
+            self.state.branch, self.state.branched = fresh, True
+        self.arrive()
 
     def _mint(self) -> str:
         return f"{workflow.random().getrandbits(32):08x}"
@@ -212,20 +221,3 @@ class AgentRun(ToolCalls, Queries):
 
 def _broke(task: "asyncio.Task[None]") -> bool:
     return task.done() and not task.cancelled() and not isinstance(task.exception(), RollOver | None)
-
-
-def _carried(value: RawValue | None) -> RunState | None:
-    """The state that continue-as-new carried; None when the input is an ordinary one."""
-    try:
-        body = decode_json(value)
-    except ValueError:
-        return None
-    if not isinstance(body, dict) or CARRIED not in body:
-        return None
-    try:
-        return RunState.model_validate(body[CARRIED])
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(str(part) for part in fault["loc"])
-        message = f"the state that was carried over does not fit RunState: field `{field}`: {fault['msg']}"
-        raise ApplicationError(message, type="IncompatiblePayload", non_retryable=True) from None

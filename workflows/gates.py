@@ -17,6 +17,7 @@ from workflows.messages import decode_json
 from workflows.people import People
 from workflows.records import ProbeRequest, Problem
 from workflows.requests import Request
+from workflows.rollover import RollOver
 from workflows.state import PARKS
 
 T = TypeVar("T")
@@ -25,17 +26,12 @@ LONGEST_PAUSE = 3600
 """Seconds between two looks at a cause that seems gone each time and is not."""
 
 
-class RollOver(Exception):
-    """Leaves the loop to continue as new."""
-
-
 class Gates(People):
     """Where a run waits. A rollover that is asked for meanwhile ends the wait with RollOver."""
 
     async def may_go_on(self) -> bool:
         """Waits out a pause and a reached limit. False when nobody raised the limit in time."""
-        info = workflow.info()
-        self.rolling = self.rolling or info.is_continue_as_new_suggested()
+        self.look_at_history()
         await self.wait(lambda: self.state.paused is None, "resume")
         self.tick()
         while reached := self.state.reached():

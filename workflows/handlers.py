@@ -15,6 +15,7 @@ from workflows import messages as m
 from workflows.catalog import EFFECT_PLAN, JUDGE, TOOLS_QUEUE_SUFFIX
 from workflows.records import Item, JudgeRequest, Resolution, Verdict
 from workflows.requests import Logged, Request, decision_digest
+from workflows.rollover import MOST_UPDATES, Rollover
 from workflows.showing import Showing
 from workflows.undoing_records import UndoPlan, UndoPlanRequest
 
@@ -22,16 +23,21 @@ Source = dict[str, str | None]
 Answer = dict[str, Any]
 
 
-class Handlers(Showing):
-    """The messages of a run. `rolling`: a rollover was asked for; `retry_now`: try what a parked run waits for."""
+class Handlers(Showing, Rollover):
+    """The messages of a run. `retry_now`: try what a parked run waits for."""
 
-    rolling: bool
     retry_now: bool
 
     def validate(self, name: str, payloads: Sequence[RawValue | None]) -> None:
         """Raises for an update that cannot be used: it is rejected and leaves no trace in history."""
+        info = workflow.current_update_info()
+        if info is not None and info.id in self.state.applied:
+            return  # sent again over a rollover: it gets the answer that it got
         try:
             message = m.parse(name, workflow.info().workflow_id, payloads)
+            if self.updates >= MOST_UPDATES:
+                signal = m.command(workflow.info().workflow_id, name, message.model_dump(exclude_none=True), "signal")
+                raise m.MessageError(f"{name}: this execution can take no more updates. Send: {signal}")
             self._check(message)
         except m.MessageError as error:
             raise ApplicationError(str(error), type="Rejected", non_retryable=True) from None
@@ -39,9 +45,15 @@ class Handlers(Showing):
     async def on_update(self, name: str, payloads: Sequence[RawValue | None]) -> Answer:
         """Applies an update. Raises a failure, never an exception that would fail the workflow task."""
         info = workflow.current_update_info()
+        update_id = info.id if info else ""
+        if update_id in self.state.applied:
+            return self.state.applied[update_id]
+        self.updates += 1
         try:
             message = m.parse(name, workflow.info().workflow_id, payloads)
-            return await self._apply(message, {"via": "update", "id": info.id if info else None})
+            answer = await self._apply(message, {"via": "update", "id": update_id})
+            self.state.book_update(update_id, answer)
+            return answer
         except m.MessageError as error:
             raise ApplicationError(str(error), type="Rejected", non_retryable=True) from None
 
@@ -115,6 +127,7 @@ class Handlers(Showing):
             m.Compensate: self._compensate,
         }
         status = await handlers[type(message)](message, source)
+        self.look_at_history()
         self.publish()
         return {"ok": True, "status": status}
 

@@ -135,11 +135,11 @@ def description(name: str) -> str:
     return f"{MESSAGES[name].__doc__} Input: `{json.dumps(EXAMPLES[name])}`"
 
 
-def command(workflow_id: str, name: str, body: dict[str, Any]) -> str:
+def command(workflow_id: str, name: str, body: dict[str, Any], how: Literal["update", "signal"] = "update") -> str:
     """The shell line that sends the message, quoted for a POSIX shell."""
     text = json.dumps(body, ensure_ascii=False)
-    words = ["temporal", "workflow", "update", "execute", "--workflow-id", workflow_id, "--name", name, "--input", text]
-    return shlex.join(words)
+    verb = ["update", "execute"] if how == "update" else ["signal"]
+    return shlex.join(["temporal", "workflow", *verb, "--workflow-id", workflow_id, "--name", name, "--input", text])
 
 
 def decode_json(value: RawValue | None) -> Any:

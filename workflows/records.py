@@ -124,6 +124,8 @@ class Opening(Record):
     structured: bool = False
     max_denials: int = 5
     max_bad_turns: int = 5
+    history_events: int = 4000
+    history_bytes: int = 4_000_000
     search_attributes: bool = False
     repeat: Repeat = "ask"
     on_end: OnEnd = "keep"

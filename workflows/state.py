@@ -12,6 +12,8 @@ from workflows.undoing_records import UndoStep
 
 WORKFLOW_VERSION = "1"
 STATE_SCHEMA = "1"
+APPLIED = 100
+"""How many answered updates a run remembers, so that one that is sent again over a rollover is not applied twice."""
 
 
 class Used(BaseModel):
@@ -64,6 +66,8 @@ class RunState(BaseModel):
     idle: bool = False
     bad_turns: int = 0
     busy_since: datetime | None = None
+    applied: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    rolled_from: str | None = None
 
     @property
     def opened(self) -> Opening:
@@ -133,6 +137,12 @@ class RunState(BaseModel):
     def all_effects(self) -> list[EffectRecord]:
         """Those of paths that were left, then the run's own."""
         return [*self.abandoned.values(), *self.effects.values()]
+
+    def book_update(self, update_id: str, answer: dict[str, Any]) -> None:
+        """Remembers what an update was answered: a client that was cut off sends it again under the same id."""
+        self.applied[update_id] = answer
+        for name in list(self.applied)[:-APPLIED]:
+            del self.applied[name]
 
     def end_turn(self) -> None:
         """Puts the answers, in call order, into the next request."""

@@ -11,9 +11,10 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows import catalog
-from workflows.gates import Gates, RollOver, type_of
+from workflows.gates import Gates, type_of
 from workflows.keys import undo_id
 from workflows.records import Call, Item, Resolution, ToolAnswer
+from workflows.rollover import RollOver
 from workflows.undoing_records import UndoRequest, UndoStep
 
 

@@ -1,0 +1,18 @@
+"""Tools that take their time, for tests of what happens meanwhile."""
+
+import asyncio
+
+from activities.tools import Operation, tool
+
+
+@tool(effect="idempotent", timeout=20)
+async def linger(seconds: float, *, op: Operation) -> str:
+    """Take some seconds, and leave a line in the workspace.
+
+    Args:
+        seconds: how many
+    """
+    await asyncio.sleep(seconds)
+    with (op.workspace / "lingered.txt").open("a") as file:
+        file.write(f"{op.operation_id}\n")
+    return "lingered"

@@ -1,0 +1,71 @@
+"""Sending updates so that each has exactly one outcome, also when the run continues as new in the middle of it."""
+
+import asyncio
+import uuid
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+PATIENCE = 30.0
+"""Seconds for which an update is sent again while the run is between two executions or no worker answers."""
+PAUSE = 0.2
+_NEVER = (
+    RPCStatusCode.INVALID_ARGUMENT,
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+    RPCStatusCode.UNIMPLEMENTED,
+)
+
+
+class NotTaken(Exception):
+    """The run refused the update, or there is nobody to take it. The text says why."""
+
+
+async def send_update(
+    client: Client, workflow_id: str, name: str, body: dict[str, Any], *, patience: float = PATIENCE
+) -> dict[str, Any]:
+    """Sends an update and gives the run's answer.
+
+    What was cut off is sent again under the same update id, to the newest execution, for `patience` seconds; a run
+    that has applied it already gives its first answer again. Raises NotTaken.
+    """
+    update_id, end = uuid.uuid4().hex, asyncio.get_running_loop().time() + patience
+    while True:
+        handle = client.get_workflow_handle(workflow_id)
+        try:
+            answer: dict[str, Any] = await handle.execute_update(name, body, id=update_id, result_type=dict)
+            return answer
+        except WorkflowUpdateFailedError as error:
+            cause = error.cause
+            raise NotTaken(cause.message if isinstance(cause, ApplicationError) else str(cause)) from None
+        except WorkflowUpdateRPCTimeoutOrCancelledError:
+            reason = "no worker answered"
+        except RPCError as error:
+            reason = error.message
+            if not await _goes_on(client, workflow_id, error):
+                raise NotTaken(f"{workflow_id}: {reason}") from None
+        if asyncio.get_running_loop().time() > end:
+            raise NotTaken(f"{workflow_id}: {reason}; it was sent again for {patience:g} s")
+        await asyncio.sleep(PAUSE)
+
+
+async def _goes_on(client: Client, workflow_id: str, error: RPCError) -> bool:
+    """Whether it is worth sending again: the service was away, or one execution ended and the next one runs.
+
+    The server says NOT_FOUND to what came in between two executions, and other things to what a failed workflow task
+    swept away; so it is the run itself that is asked.
+    """
+    if error.status in _NEVER:
+        return False
+    try:
+        found = await client.get_workflow_handle(workflow_id).describe()
+    except RPCError as again:
+        return again.status not in (*_NEVER, RPCStatusCode.NOT_FOUND)
+    return found.status is WorkflowExecutionStatus.RUNNING
