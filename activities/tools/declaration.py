@@ -34,7 +34,8 @@ class Tool:
     `timeout` and `key_valid` are in seconds; `schema` is the JSON Schema of the arguments; `wire_name` is the name as a
     model sees it, with dots written `__`. A `guard` gets the final arguments and the bundle's options for the tool and
     gives a reason to ask a person although policy would allow the call, or None. A `question` is put to a person, never
-    executed. `apart`: a plain function that runs in a process of its own. `lookup_fn` finds out whether an operation happened, `compensate_fn` undoes one.
+    executed. `apart`: a plain function that runs in a process of its own. `lookup_fn` finds out whether an operation
+    happened, `compensate_fn` undoes one.
     """
 
     fn: Callable[..., Any]
