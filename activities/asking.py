@@ -1,10 +1,12 @@
 """The activity `message.judge`: what a person sent with a decision, held against what was asked."""
 
-import jsonschema
+import contextlib
+
 from temporalio import activity
 
 from activities.context import tool_message
 from activities.judge import digest_request, final_arguments, fingerprint, ruling, summarize
+from activities.schemas import misfit
 from activities.tools.bodies import to_text
 from activities.world import World
 from workflows.catalog import JUDGE
@@ -55,15 +57,14 @@ class AskActivities:
         choices, schema = asked.get("choices"), asked.get("schema")
         if choices and request.value not in choices:
             return Verdict(ok=False, reason=f"the answer must be one of: {', '.join(map(str, choices))}")
-        try:
-            if schema:
-                jsonschema.validate(request.value, schema)
-            elif not choices and not isinstance(request.value, str):
-                return Verdict(ok=False, reason="the answer must be a text")
-        except jsonschema.ValidationError as error:
-            return Verdict(ok=False, reason=f"the answer does not satisfy the schema: {error.message[:300]}")
-        except jsonschema.SchemaError:
-            pass  # the agent asked with a broken schema: any answer is better than none
+        if schema:
+            with contextlib.suppress(
+                ValueError
+            ):  # the agent asked with a broken schema: any answer is better than none
+                if (fault := misfit(request.value, schema)) is not None:
+                    return Verdict(ok=False, reason=f"the answer does not satisfy the schema: {fault}")
+        elif not choices and not isinstance(request.value, str):
+            return Verdict(ok=False, reason="the answer must be a text")
         text, _ = to_text(request.value)
         body = tool_message(request.call.id, request.call.tool, text)
         return Verdict(ok=True, body=await self._world.entries.put(request.thread, body, text))

@@ -3,7 +3,6 @@
 import json
 from typing import Annotated, Any
 
-import jsonschema
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from temporalio import activity
 from temporalio.common import RawValue
@@ -12,6 +11,7 @@ from activities.canonical import digest, preview
 from activities.checkpoints import Checkpoint, Inputs, now_iso
 from activities.durations import Seconds
 from activities.errors import InvalidInput
+from activities.schemas import check_schema
 from activities.world import World
 from workflows.catalog import OPEN
 from workflows.keys import thread_name
@@ -118,15 +118,21 @@ def read_input(request: OpenRequest, payload: RawValue) -> RunInput:
             raise ValueError(f"a goal (string) or an object is wanted, not {type(value).__name__}")
         wanted = RunInput.model_validate(value)
         if wanted.output_schema is not None:
-            jsonschema.validators.validator_for(wanted.output_schema).check_schema(wanted.output_schema)
+            check_output_schema(wanted.output_schema)
         return wanted
     except ValidationError as error:
         reason = explain(error)
-    except jsonschema.SchemaError as error:
-        reason = f"field `output_schema` is no JSON Schema: {error.message[:200]}"
     except ValueError as error:
         reason = str(error)
     raise InvalidInput(f"{reason}. Start it like this: {EXAMPLE}")
+
+
+def check_output_schema(schema: dict[str, Any]) -> None:
+    """Raises ValueError that names the field."""
+    try:
+        check_schema(schema)
+    except ValueError as error:
+        raise ValueError(f"field `output_schema`: {error}") from None
 
 
 def tighter(bundle: Limits, wanted: Limits) -> Limits:
