@@ -11,7 +11,7 @@ import secrets
 import shutil
 from collections.abc import Awaitable
 from datetime import timedelta
-from errno import ENOENT
+from errno import ENOTDIR
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -105,11 +105,11 @@ class LocalStore:
         return self.folder.joinpath(*parts)
 
     def _is_there(self) -> bool:
-        """Whether there is a store yet. Raises FileNotFoundError when there was one."""
+        """Whether there is a store yet. Raises NotADirectoryError when there was one."""
         if self.folder.is_dir():
             self._seen = True
-        elif self._seen:
-            raise FileNotFoundError(ENOENT, "the store's folder is gone")
+        elif self._seen or self.folder.exists():
+            raise NotADirectoryError(ENOTDIR, "its folder is gone, or is no folder")
         return self._seen
 
     def _read(self, key: str) -> bytes | None:

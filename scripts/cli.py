@@ -2,7 +2,9 @@
 
 import typer
 
+from scripts.commands.checkpoints import checkpoints
 from scripts.commands.setup import setup
+from scripts.commands.verify import verify
 from scripts.commands.worker import worker
 
 app = typer.Typer(
@@ -12,7 +14,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (worker, setup):
+for command in (worker, setup, checkpoints, verify):
     app.command()(command)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.errors import StoreUnavailable
 from activities.tools import ToolSetupError
 from workers.client import Unreachable
 from workers.settings import SettingsError
@@ -25,7 +26,7 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
         code = asyncio.run(work)
     except (SettingsError, ToolSetupError) as error:
         code = _say(error, USAGE)
-    except Unreachable as error:
+    except (Unreachable, StoreUnavailable) as error:
         code = _say(error, OUT_OF_REACH)
     except Refused as error:
         code = _say(error, NO)

@@ -1,0 +1,120 @@
+"""What the store holds of one run, for the commands that look at it: which thread is meant, and what is damaged."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from activities.checkpoints import Checkpoint, Checkpoints, parent_head
+from activities.context import Contexts
+from activities.entries import Entries
+from activities.errors import CheckpointDamaged
+from activities.segments import Segments
+from activities.store import Store
+from scripts.commands.running import Refused
+from workflows.keys import checkpoint_key, folder, safe_id
+
+
+@dataclass(frozen=True)
+class Line:
+    """One checkpoint, without any of its content. `state` is `ok`, or what is wrong."""
+
+    branch: str
+    sequence: int
+    schema: int | None
+    bytes: int
+    sha256: str
+    step: str
+    status: str
+    state: str
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return self.state == "ok"
+
+    def view(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+async def thread_of(store: Store, run: str) -> str:
+    """The thread that a person means: `<workflow id>` (its newest start) or `<workflow id>.<start>`. Raises Refused."""
+    for workflow_id, _, start in ((run, "", ""), run.rpartition(".")):
+        if not workflow_id:
+            continue
+        prefix = f"threads/{safe_id(workflow_id)}/"
+        keys = await store.keys(prefix.rstrip("/"))
+        starts = {key.removeprefix(prefix).partition("/")[0] for key in keys if "/checkpoints/" in key}
+        threads = [f"{safe_id(workflow_id)}.{each}" for each in sorted(starts) if not start or each == start]
+        if threads:
+            opened = [(await _opened(store, thread), thread) for thread in threads]
+            return max(opened)[1]
+    raise Refused(f"the store {store!r} holds no checkpoint of {run!r}")
+
+
+async def _opened(store: Store, thread: str) -> str:
+    checkpoints = Checkpoints(store)
+    for branch, sequence in (await checkpoints.names(thread))[:1]:
+        try:
+            record = await checkpoints.find(thread, branch, sequence)
+        except CheckpointDamaged:
+            continue
+        return record.timestamp if record else ""
+    return ""
+
+
+async def survey(store: Store, thread: str) -> list[Line]:
+    """Every checkpoint of a thread, in numeric order, each checked by itself and against the one before it."""
+    checkpoints = Checkpoints(store)
+    lines: list[Line] = []
+    known: dict[tuple[str, int], str] = {}
+    for branch, sequence in await checkpoints.names(thread):
+        size = len(await store.get(checkpoint_key(thread, branch, sequence)) or b"")
+        try:
+            record = await checkpoints.find(thread, branch, sequence)
+            if record is None:
+                raise CheckpointDamaged("it was listed and is gone")
+            state = _against_parent(record, known)
+        except CheckpointDamaged as error:
+            lines.append(Line(branch, sequence, None, size, "", "", "", error.message))
+            continue
+        known[branch, sequence] = record.sha256
+        lines.append(
+            Line(branch, sequence, record.schema_version, size, record.sha256, record.step_id, record.status, state)
+        )
+    return lines
+
+
+def _against_parent(record: Checkpoint, known: dict[tuple[str, int], str]) -> str:
+    parent = parent_head(record)
+    if parent is None:
+        return "ok"
+    held = known.get((parent.branch, parent.sequence))
+    if held is None:
+        return f"its parent {parent.branch}/{parent.sequence} is missing or damaged: there is a gap"
+    return "ok" if held == parent.sha256 else f"its parent {parent.branch}/{parent.sequence} is altered"
+
+
+async def walk(store: Store, thread: str, lines: Sequence[Line]) -> list[str]:
+    """What is wrong beyond single records: bodies and segments, along the chain of each branch's newest checkpoint."""
+    checkpoints, entries = Checkpoints(store), Entries(store)
+    contexts = Contexts(checkpoints, entries, Segments(store, checkpoints, entries))
+    faults: list[str] = []
+    newest = {line.branch: line for line in lines}
+    for branch, line in newest.items():
+        try:
+            record = await checkpoints.find(thread, branch, line.sequence)
+            if record is None:
+                continue
+            await contexts.read(thread, record.head())
+            for each in await checkpoints.chain(thread, record.head()):
+                for digest in each.inputs.entries:
+                    await entries.fetch(thread, digest)
+        except CheckpointDamaged as error:
+            faults.append(error.message)
+    return faults
+
+
+def place(thread: str) -> str:
+    """Where it all lies."""
+    return folder(thread)
