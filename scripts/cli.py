@@ -3,6 +3,7 @@
 import typer
 
 from scripts.commands.checkpoints import checkpoints
+from scripts.commands.runs import runs
 from scripts.commands.setup import setup
 from scripts.commands.verify import verify
 from scripts.commands.worker import worker
@@ -14,7 +15,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (worker, setup, checkpoints, verify):
+for command in (worker, setup, checkpoints, verify, runs):
     app.command()(command)
 
 

@@ -1,5 +1,6 @@
 """The settings, and the only place that reads the environment."""
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -21,6 +22,22 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True)
+class Slots:
+    """How much runs at once in one process, and how fast a queue gives work out."""
+
+    agents: int = 100
+    """Model turns, and the other activities of the agents' queue."""
+    tools: int = 50
+    local: int = 50
+    """Quick reads inside workflow tasks."""
+    workflow_tasks: int = 50
+    cached_runs: int = 1000
+    agents_per_second: float | None = None
+    """Of the whole queue, over all workers; None is no limit."""
+    tools_per_second: float | None = None
+
+
+@dataclass(frozen=True)
 class Settings:
     """What the environment says. Folders are absolute."""
 
@@ -33,6 +50,11 @@ class Settings:
     private_hosts: tuple[str, ...]
     credentials: Mapping[str, str] = field(repr=False)
     environment: Mapping[str, str] = field(repr=False)
+    slots: Slots = Slots()
+    grace: float = 25.0
+    """Seconds from the first SIGTERM to the end of the process, whatever happens."""
+    health: tuple[str, int] | None = None
+    """Where the health endpoint listens; None: nowhere."""
 
     def secrets(self) -> list[str]:
         """All values that must not be seen outside: credentials, passwords inside their URLs, and variables whose name
@@ -72,6 +94,17 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         private_hosts=_names(env.get("PERDURE_FETCH_PRIVATE")),
         credentials={key.removeprefix(CREDENTIAL): value for key, value in env.items() if key.startswith(CREDENTIAL)},
         environment=dict(env),
+        slots=Slots(
+            agents=_count(env, "PERDURE_SLOTS_AGENTS", Slots.agents),
+            tools=_count(env, "PERDURE_SLOTS_TOOLS", Slots.tools),
+            local=_count(env, "PERDURE_SLOTS_LOCAL", Slots.local),
+            workflow_tasks=_count(env, "PERDURE_SLOTS_WORKFLOW_TASKS", Slots.workflow_tasks),
+            cached_runs=_count(env, "PERDURE_CACHED_RUNS", Slots.cached_runs),
+            agents_per_second=_positive(env, "PERDURE_RATE_AGENTS", None),
+            tools_per_second=_positive(env, "PERDURE_RATE_TOOLS", None),
+        ),
+        grace=_positive(env, "PERDURE_GRACE", Settings.grace) or Settings.grace,
+        health=_address(env, "PERDURE_HEALTH"),
     )
 
 
@@ -84,3 +117,34 @@ def home() -> Path:
 
 def _names(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _positive(env: Mapping[str, str], name: str, default: float | None) -> float | None:
+    text = (env.get(name) or "").strip()
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise SettingsError(f"{name}: {text!r} is not a number above 0")
+    return value
+
+
+def _count(env: Mapping[str, str], name: str, default: int) -> int:
+    text = (env.get(name) or "").strip()
+    if text and (not text.isdecimal() or int(text) < 2):
+        raise SettingsError(f"{name}: {text!r} is not a whole number of at least 2")
+    return int(text) if text else default
+
+
+def _address(env: Mapping[str, str], name: str) -> tuple[str, int] | None:
+    """`port` on the loopback interface, or `host:port`."""
+    text = (env.get(name) or "").strip()
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise SettingsError(f"{name}: {text!r} is neither a port nor host:port")
+    return host.strip("[]") or "127.0.0.1", int(port)

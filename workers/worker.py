@@ -1,9 +1,6 @@
 """The worker process: workflows and model turns on one task queue, tools on another, so that they scale apart."""
 
-import asyncio
-import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -11,7 +8,7 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
-from temporalio.worker import Worker, WorkerDeploymentConfig
+from temporalio.worker import Interceptor, Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.asking import AskActivities
@@ -24,6 +21,7 @@ from activities.tools import load_tools
 from activities.tools.executor import Executor
 from activities.turn import TurnActivities
 from activities.world import World
+from workers.life import finishing_time
 from workers.settings import Settings
 from workflows.agent_run import AgentRun
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
@@ -38,6 +36,7 @@ SEARCH_ATTRIBUTES = {
     "PerdureTurn": "Int",
     "PerdureCost": "Double",
     "PerdureParent": "Keyword",
+    "PerdureSince": "Datetime",
 }
 PASSED_THROUGH = (
     "pydantic",
@@ -55,27 +54,13 @@ PASSED_THROUGH = (
 )
 """Pure modules, loaded once instead of at every start of a run. Lint keeps clocks and randomness out of them."""
 
-GRACE = timedelta(seconds=20)
-TOOL_THREADS = 32
-
-
-@dataclass(frozen=True)
-class Slots:
-    """How much runs at once in one process."""
-
-    activities: int = 100
-    tools: int = 50
-    local: int = 50
-    workflow_tasks: int = 50
-    cached_runs: int = 1000
-
 
 async def make_world(client: Client, settings: Settings) -> World:
     """The world of this worker: store, tools, bundles, model servers."""
     return World(
         open_store(settings.store),
         load_tools(settings.tool_modules),
-        Executor(threads=TOOL_THREADS),
+        Executor(threads=settings.slots.tools + settings.slots.local),
         settings.lookup,
         bundle_folders=settings.bundle_folders,
         workspaces=settings.workspaces,
@@ -99,12 +84,23 @@ async def missing_search_attributes(client: Client) -> list[str]:
 
 
 def make_workers(
-    client: Client, world: World, settings: Settings, queues: Queues = "all", slots: Slots = Slots(), **options: Any
+    client: Client,
+    world: World,
+    settings: Settings,
+    queues: Queues = "all",
+    interceptors: Sequence[Interceptor] = (),
+    **options: Any,
 ) -> list[Worker]:
     """The workers of one process, not yet running."""
+    slots = settings.slots
     tools, undoing = ToolActivities(world), CompensationActivities(world)
     workers = []
-    common: dict[str, Any] = {"graceful_shutdown_timeout": GRACE, "deployment_config": _deployment(settings), **options}
+    common: dict[str, Any] = {
+        "graceful_shutdown_timeout": timedelta(seconds=finishing_time(settings.grace)),
+        "deployment_config": _deployment(settings),
+        "interceptors": interceptors,
+        **options,
+    }
     if queues in ("all", "agents"):
         activities: Sequence[Callable[..., Any]] = [
             OpenActivities(world).open,
@@ -120,7 +116,8 @@ def make_workers(
                 workflows=[AgentRun, UnknownWorkflow],
                 activities=activities,
                 workflow_runner=workflow_runner(),
-                max_concurrent_activities=slots.activities,
+                max_concurrent_activities=slots.agents,
+                max_task_queue_activities_per_second=slots.agents_per_second,
                 max_concurrent_local_activities=slots.local,
                 max_concurrent_workflow_tasks=slots.workflow_tasks,
                 **{"max_cached_workflows": slots.cached_runs, **common},
@@ -133,10 +130,21 @@ def make_workers(
                 task_queue=settings.task_queue + TOOLS_QUEUE_SUFFIX,
                 activities=[tools.run, tools.doubt, undoing.plan, undoing.undo, CloseActivities(world).close],
                 max_concurrent_activities=slots.tools,
+                max_task_queue_activities_per_second=slots.tools_per_second,
                 **{k: v for k, v in common.items() if k != "max_cached_workflows"},
             )
         )
     return workers
+
+
+def queues_of(settings: Settings, queues: Queues) -> dict[str, int]:
+    """The task queues that a worker serves, and how many activities of each it runs at once."""
+    found = {}
+    if queues in ("all", "agents"):
+        found[settings.task_queue] = settings.slots.agents
+    if queues in ("all", "tools"):
+        found[settings.task_queue + TOOLS_QUEUE_SUFFIX] = settings.slots.tools
+    return found
 
 
 def workflow_runner() -> SandboxedWorkflowRunner:
@@ -152,23 +160,3 @@ def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:
         use_worker_versioning=True,
         default_versioning_behavior=VersioningBehavior.PINNED,
     )
-
-
-async def run_until_signal(workers: Sequence[Worker], world: World) -> None:
-    """Runs the workers until SIGTERM or SIGINT: polling stops at once, short work finishes, the rest is handed over."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        try:
-            loop.add_signal_handler(number, stop.set)
-        except NotImplementedError:  # Windows: KeyboardInterrupt does it
-            break
-    async with asyncio.TaskGroup() as group:
-        runs = [group.create_task(worker.run()) for worker in workers]
-        stopped = group.create_task(stop.wait())
-        await asyncio.wait([stopped, *runs], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        for worker in workers:
-            group.create_task(worker.shutdown())
-    await world.gateway.close()
-    world.executor.close()

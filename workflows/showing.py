@@ -14,6 +14,7 @@ WAITING_ON = SearchAttributeKey.for_keyword_list("PerdureWaitingOn")
 BUNDLE = SearchAttributeKey.for_keyword("PerdureBundle")
 TURN = SearchAttributeKey.for_int("PerdureTurn")
 COST = SearchAttributeKey.for_float("PerdureCost")
+SINCE = SearchAttributeKey.for_datetime("PerdureSince")
 SHOW_EVERY = 10
 """Turns between two updates of the search attributes while nothing else changes: each is an event."""
 
@@ -24,6 +25,8 @@ class Showing:
     state: RunState
     ended: str | None
     shown: tuple[Any, ...]
+    since: datetime | None = None
+    """Since when the run has been in the state that is shown; since the oldest open request where there is one."""
 
     def shown_status(self) -> str:
         """The status of the run, or of its result."""
@@ -39,6 +42,8 @@ class Showing:
         waiting = state.waiting_on()
         shown = (status, waiting, state.used.turns // SHOW_EVERY)
         if shown != self.shown:
+            if shown[:2] != self.shown[:2]:
+                self.since = min((request.asked_at for request in state.requests.open()), default=workflow.now())
             self.shown = shown
             bundle = f"{state.opening.bundle.name}@{state.opening.bundle.version}"
             workflow.upsert_search_attributes(
@@ -48,6 +53,7 @@ class Showing:
                     BUNDLE.value_set(bundle),
                     TURN.value_set(state.used.turns),
                     COST.value_set(state.usage.cost_usd),
+                    SINCE.value_set(self.since or workflow.now()),
                 ]
             )
 

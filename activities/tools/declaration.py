@@ -34,8 +34,7 @@ class Tool:
     `timeout` and `key_valid` are in seconds; `schema` is the JSON Schema of the arguments; `wire_name` is the name as a
     model sees it, with dots written `__`. A `guard` gets the final arguments and the bundle's options for the tool and
     gives a reason to ask a person although policy would allow the call, or None. A `question` is put to a person, never
-    executed. `apart`: a plain function that runs in a process of its own. `lookup_fn` finds out whether an operation
-    happened, `compensate_fn` undoes one.
+    executed. `lookup_fn` finds out whether an operation happened, `compensate_fn` undoes one.
     """
 
     fn: Callable[..., Any]
@@ -48,7 +47,6 @@ class Tool:
     key_valid: float
     guard: Guard | None
     question: bool
-    apart: bool
     takes_op: bool
     arguments: Arguments = field(repr=False)
     lookup_fn: Callable[..., Any] | None = field(default=None, init=False)
@@ -116,15 +114,13 @@ def tool(
     key_valid: str | float = "24h",
     guard: Guard | None = None,
     question: bool = False,
-    apart: bool | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Declares a function as a tool.
 
     `effect` is required: `read` changes nothing, `idempotent` means that the other side honours
     `op.idempotency_key` for `key_valid` ("24h", "7d" or seconds), `once` is everything else; `on_unknown` says what
     happens to a `once` tool whose outcome is unknown. `local` marks a quick read without credentials. `timeout` is in
-    seconds. `apart=False` runs a plain function with an effect in a thread, which spares a process (0.4 s), but cannot
-    be stopped at its deadline: only for what surely ends by itself. Raises `ToolDeclarationError`.
+    seconds. Raises `ToolDeclarationError`.
     """
     if bare or effect is None or effect not in get_args(Effect):
         where = getattr(bare[0], "__qualname__", "a tool") if bare else name or "a tool"
@@ -148,7 +144,6 @@ def tool(
             key_valid=_seconds(named, key_valid),
             guard=guard,
             question=question,
-            apart=effect != "read" if apart is None else apart,
             takes_op=any(parameter.name == "op" for parameter in parameters),
             arguments=arguments_of(named, parameters, notes),
         )

@@ -44,7 +44,7 @@ class Executor:
         bound = tool.bind(arguments)
         if tool.takes_op:
             bound["op"] = op
-        return await self._start(tool.name, tool.fn, (), bound, seconds, apart=tool.apart)
+        return await self._start(tool.name, tool.fn, (), bound, seconds, apart=tool.effect != "read")
 
     async def call(self, fn: Callable[..., Any], *args: Any, seconds: float, effect: bool = True) -> object:
         """What a lookup (`effect=False`) or a compensation gives. Raises as `run` does."""

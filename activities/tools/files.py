@@ -92,7 +92,7 @@ def search_files(pattern: str, path: str = ".", *, op: Operation) -> str:
     return capped("\n".join(found)) or f"[nothing matches {pattern!r}]"
 
 
-@tool(effect="once", apart=False)
+@tool(effect="once")
 def write_file(path: str, content: str, *, op: Operation) -> Written:
     """Write a text file of the workspace: a new one, or in place of one. Folders are made as needed.
 
@@ -109,7 +109,7 @@ def find_written(op: Operation) -> Written | None:
     return _find(op, lambda _: str(op.arguments["content"]).encode())
 
 
-@tool(effect="once", apart=False)
+@tool(effect="once")
 def edit_file(path: str, old: str, new: str, *, op: Operation) -> Written:
     """Replace a piece of a text file of the workspace. The piece must stand in the file exactly once.
 

@@ -13,6 +13,7 @@ TYPES = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
     "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
+    "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
     "Double": IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
 }
 

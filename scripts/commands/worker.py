@@ -1,38 +1,86 @@
 """`perdure worker`: serves runs until it is stopped."""
 
+import asyncio
+import logging
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from temporalio.client import Client
 
-from scripts.commands.running import run
+from activities.world import World
+from scripts.commands.running import Refused, run
 from workers.client import connect
-from workers.settings import read_settings
-from workers.worker import Queues, make_workers, make_world, missing_search_attributes, run_until_signal
+from workers.health import Health, HealthServer
+from workers.inflight import InFlight
+from workers.life import Ending, WorkerFailed, serve
+from workers.settings import Settings, SettingsError, read_settings
+from workers.watchdog import Watchdog
+from workers.worker import Queues, make_workers, make_world, missing_search_attributes, queues_of
 
 
 def worker(
     queue: Annotated[str, typer.Option(help="all, agents (workflows and models) or tools (tools only)")] = "all",
 ) -> None:
-    """Serve runs until SIGTERM or Ctrl+C."""
+    """Serve runs until SIGTERM or Ctrl+C; a second one hurries. `PERDURE_GRACE` seconds are the longest it takes."""
     if queue not in ("all", "agents", "tools"):
         raise typer.BadParameter(f"{queue!r} is not one of: all, agents, tools", param_hint="--queue")
     run(_serve(queue))  # type: ignore[arg-type]
 
 
 async def _serve(queue: Queues) -> int:
-    console, settings = Console(stderr=True), read_settings()
-    client = await connect(settings, worker=True)
-    world = await make_world(client, settings)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    console, settings, inflight = Console(stderr=True), read_settings(), InFlight()
+    ending = Ending(settings.grace, lambda: "".join(f"; left: {each.what} of {each.run}" for each in inflight))
+    ending.listen()
+    client = await ending.unless_asked(connect(settings, worker=True))
+    world = None if client is None else await ending.unless_asked(make_world(client, settings))
+    if client is not None and world is not None:
+        await _banner(console, client, world, settings, queue)
+        await _work(client, world, settings, queue, ending, inflight)
+    console.print("perdure worker: stopped")
+    return 0
+
+
+async def _work(
+    client: Client, world: World, settings: Settings, queue: Queues, ending: Ending, inflight: InFlight
+) -> None:
+    workers = make_workers(client, world, settings, queue, interceptors=[inflight])
+    watchdog = Watchdog(inflight.of)
+    health = Health(client, workers, watchdog, inflight, queues_of(settings, queue), ending.asked.is_set)
+    with ExitStack() as stack:
+        if settings.health is not None:
+            try:
+                stack.enter_context(HealthServer(settings.health, health))
+            except OSError as error:
+                raise SettingsError(f"PERDURE_HEALTH: cannot listen on {settings.health}: {error.strerror}") from None
+        watchdog.start()
+        stack.callback(watchdog.close)
+        looking = asyncio.create_task(health.look())
+        stack.callback(looking.cancel)
+        try:
+            await serve(workers, ending, inflight)
+        except WorkerFailed as error:
+            raise Refused(str(error)) from None
+        finally:
+            await world.gateway.close()
+            world.executor.close()
+
+
+async def _banner(console: Console, client: Client, world: World, settings: Settings, queue: Queues) -> None:
+    """What is served, and where."""
+    slots = ", ".join(f"{name!r} ({count} slots)" for name, count in queues_of(settings, queue).items())
+    console.print(
+        f"perdure worker: {queue} on {slots} of {client.namespace!r} at {client.service_client.config.target_host}"
+    )
+    console.print(f"store: {world.store!r}; workspaces: {world.workspaces}", soft_wrap=True)
+    console.print(f"bundles: {', '.join(f'{n}@{v}' for n, vs in world.bundles.known().items() for v in vs)}")
+    console.print(f"tools: {', '.join(tool.name for tool in world.registry)}")
+    if settings.health is not None:
+        console.print(f"health: http://{settings.health[0]}:{settings.health[1]}/live and /ready")
+    if settings.build_id:
+        console.print(f"build {settings.build_id}; it gets work once it is current: see `temporal worker deployment`")
     if not world.has_search_attributes:
         missing = ", ".join(await missing_search_attributes(client))
         console.print(f"no search attributes {missing}: runs work without them; `perdure setup` registers them")
-    console.print(f"perdure worker: {queue} on {settings.task_queue!r} of {client.namespace!r}, store {world.store!r}")
-    console.print(f"bundles: {', '.join(f'{n}@{v}' for n, vs in world.bundles.known().items() for v in vs)}")
-    console.print(f"tools: {', '.join(tool.name for tool in world.registry)}")
-    if settings.build_id:
-        console.print(f"build {settings.build_id}; it gets work once it is current: see `temporal worker deployment`")
-    workers = make_workers(client, world, settings, queue)
-    await run_until_signal(workers, world)
-    console.print("perdure worker: stopped")
-    return 0

@@ -5,7 +5,6 @@ import sys
 
 from rich.console import Console
 from rich.status import Status
-from rich.text import Text
 
 WIDTH = 100  # characters of a text from the agent on one line
 
@@ -26,9 +25,7 @@ class Screen:
 
     def say(self, line: str = "", style: str | None = None) -> None:
         """One line."""
-        self._console.print(
-            Text(line, style=style or ""), soft_wrap=True
-        )  # a style of the print colours the spinner too
+        self._console.print(line, style=style, markup=False, soft_wrap=True)
         self._console.file.flush()
 
     def title(self, line: str) -> None:

@@ -36,11 +36,6 @@ class TemporalCli:
         command = [*arguments, *(["--address", self._address] if self._elsewhere else [])]
         return f"{self._shown} {shlex.join(command)}"
 
-    def typed(self, line: str) -> str:
-        """A line that begins with `temporal`, as it works here."""
-        here = f" --address {self._address}" if self._elsewhere else ""
-        return f"{self._shown}{line.removeprefix('temporal')}{here}"
-
     async def run(self, *arguments: str) -> str:
         """Run a command; returns what it prints. Raises DemoError with what it says when it fails."""
         process = await asyncio.create_subprocess_exec(

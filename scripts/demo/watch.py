@@ -3,7 +3,7 @@
 import asyncio
 import getpass
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
@@ -13,7 +13,6 @@ from scripts.demo.screen import Screen, clean
 from scripts.demo.temporal_cli import TemporalCli
 
 EVERY = 0.3  # seconds between two looks
-LINES = 20  # of a long argument, when a person is asked about it
 PATIENCE = timedelta(seconds=3)  # for one query: with no worker there is no answer
 SUBJECTS = ("url", "path", "to", "text", "question")  # arguments that say what a call is about
 SUBJECT = re.compile(rf'"({"|".join(SUBJECTS)})": ?"((?:[^"\\]|\\.)*)')
@@ -46,16 +45,13 @@ class Watch:
     async def last_look(self) -> None:
         """Show what happened since the look before, when the run has ended."""
         await self._show_steps()
-        for step in await self._query("transcript", {"last": 1}) or []:
-            if step.get("role") == "assistant" and not step.get("calls"):
-                self._screen.say(f"  step {self._shown + 1:>2}  answer")
 
     async def _look(self) -> None:
         status = await self._query("status")
-        pending = await self._query("pending")
         if status is None:
             return
         await self._show_steps()
+        pending = await self._query("pending")
         if pending is not None:
             self._mind_decisions(pending)
         if not any(not task.done() for task in self._deciding.values()):
@@ -100,9 +96,9 @@ class Watch:
             self._screen.say(f"  {line}")
         choice = await self._choose(request)
         if choice is None:
-            self._screen.say("  The run waits until one of these is sent, from a terminal (or start again with --yes):")
+            self._screen.say("  Decide with one of these:")
             for line in (request.get("commands") or {}).values():
-                self._screen.say(f"    {self._cli.typed(line)}")
+                self._screen.say(f"    {line}")
             return
         name, value = choice
         command = self._cli.update(name, request.get("owner") or self._cli.workflow_id, value)
@@ -133,14 +129,12 @@ class Watch:
         return None
 
     async def _ask_approval(self, said: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        while True:
-            answer = (await self._screen.ask("  Approve? [y]es, [n]o, Enter: decide later")).lower()
-            if answer in ("y", "yes"):
-                return "approve", said
-            if answer in ("n", "no"):
-                return "deny", {**said, "reason": "denied at the terminal"}
-            if not answer:
-                return None
+        answer = (await self._screen.ask("  Approve? [y]es, [n]o, anything else: decide later")).lower()
+        if answer in ("y", "yes"):
+            return "approve", said
+        if answer in ("n", "no"):
+            return "deny", {**said, "reason": "denied at the terminal"}
+        return None
 
 
 def person() -> str:
@@ -155,7 +149,7 @@ def state_line(status: dict[str, Any]) -> str:
     """The status in one line, for the spinner."""
     waiting = ", ".join(status.get("waiting_on") or [])
     state = f"{status.get('status')}, for {waiting}" if waiting else str(status.get("status"))
-    return clean(state)
+    return clean(f"step {status.get('turn')}: {state}")
 
 
 def subject(arguments: Any) -> str:
@@ -174,20 +168,9 @@ def request_lines(request: dict[str, Any]) -> list[str]:
         lines.append(f"tool: {clean(request['tool'])}")
     arguments = request.get("arguments")
     if isinstance(arguments, dict):
-        for name, value in arguments.items():
-            lines += argument_lines(clean(name), value)
+        lines += [f"{clean(name)}: {clean(value, 300)}" for name, value in arguments.items()]
     elif arguments:
         lines.append(clean(arguments, 300))
     if request.get("deadline"):
-        until = datetime.fromisoformat(request["deadline"]).astimezone()
-        lines.append(f"without a decision until {until:%A %H:%M} ({until:%Y-%m-%d %Z}) it is a no")
+        lines.append(f"without a decision until {clean(request['deadline'])} it is a no")
     return lines
-
-
-def argument_lines(name: str, value: Any) -> list[str]:
-    """One argument; a long text as it is, line by line, with a remark when some are left off."""
-    every = str(value).strip().splitlines()
-    if len(every) <= 1:
-        return [f"{name}: {clean(value, 300)}"]
-    more = [f"  … and {len(every) - LINES} more lines"] if len(every) > LINES else []
-    return [f"{name}:", *(f"  {clean(line, 160)}" for line in every[:LINES]), *more]

@@ -17,6 +17,7 @@ from typing import Any
 import tomli_w
 from temporalio.client import Client, WorkflowHandle
 from temporalio.converter import DataConverter
+from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
 
 from activities.store import open_store
@@ -195,7 +196,10 @@ async def pending(handle: WorkflowHandle[Any, Any], count: int = 1, seconds: flo
     """The open requests, once there are at least `count`."""
 
     async def look() -> Any:
-        found = await handle.query("pending")
+        try:
+            found = await handle.query("pending")
+        except RPCError:  # no worker answers yet
+            return None
         return found if len(found) >= count else None
 
     found: list[dict[str, Any]] = await until(look, seconds, f"{count} pending request(s)")

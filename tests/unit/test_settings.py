@@ -55,3 +55,33 @@ def test_lists_are_split_and_empty_parts_left_out() -> None:
     settings = read_settings({"PERDURE_TOOLS": "a, b,,", "PERDURE_FETCH_PRIVATE": ""})
     assert settings.tool_modules == ("a", "b")
     assert settings.private_hosts == ()
+
+
+def test_slots_rates_grace_and_health_are_read() -> None:
+    found = read_settings(
+        {
+            "PERDURE_SLOTS_TOOLS": "7",
+            "PERDURE_RATE_AGENTS": "2.5",
+            "PERDURE_GRACE": "9",
+            "PERDURE_HEALTH": "10.0.0.7:8080",
+        }
+    )
+    assert (found.slots.tools, found.slots.agents_per_second, found.grace) == (7, 2.5, 9)
+    assert found.health == ("10.0.0.7", 8080)
+    assert read_settings({"PERDURE_HEALTH": "8080"}).health == ("127.0.0.1", 8080)
+    assert read_settings({}).health is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PERDURE_SLOTS_TOOLS", "many"),
+        ("PERDURE_SLOTS_AGENTS", "0"),
+        ("PERDURE_RATE_TOOLS", "-1"),
+        ("PERDURE_GRACE", "inf"),
+        ("PERDURE_HEALTH", "localhost"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_named(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        read_settings({name: value})

@@ -169,15 +169,6 @@ async def test_an_effect_runs_in_another_process(executor: Executor) -> None:
     assert await executor.call(made.subtract, OP, 5, seconds=20, effect=False) == os.getpid()
 
 
-async def test_an_effect_that_is_surely_quick_may_spare_the_process(executor: Executor) -> None:
-    @tool(effect="once", apart=False)
-    def whereabouts() -> int:
-        """Which process this is."""
-        return os.getpid()
-
-    assert await executor.run(whereabouts, {}, OP, 5) == os.getpid()
-
-
 async def test_secrets_reach_the_process_by_the_pipe_only(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_CREDENTIAL_CRM", "s3cret")
     assert await executor.run(made.act, {"how": "secret"}, OP, 20) == {"secret": "s3cret", "environment": []}

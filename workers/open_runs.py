@@ -1,0 +1,176 @@
+"""The open runs of a namespace and what each waits for: one list, and a look at those that it cannot explain."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, TaskQueueType, WorkflowExecutionStatus
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeWorkflowExecutionRequest,
+    GetWorkflowExecutionHistoryReverseRequest,
+)
+from temporalio.client import Client
+from temporalio.client import WorkflowExecution as Row
+from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError
+
+from workers.causes import Cause, Kind, Seen, from_description, from_visibility
+from workflows.catalog import TOOLS_QUEUE_SUFFIX
+from workflows.showing import BUNDLE, COST, SINCE, STATUS, TURN, WAITING_ON
+
+TYPES = ("AgentRun", "ProjectRun")
+SHOWN = (
+    "approval",
+    "question",
+    "review",
+    "message",
+    "budget",
+    "bundle",
+    "store",
+    "rate_limit",
+    "workspace",
+    "children",
+)
+"""The kinds that visibility can be asked for."""
+PROBLEMS = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")
+VERSION = SearchAttributeKey.for_keyword("TemporalWorkerDeploymentVersion")
+BEHAVIOR = SearchAttributeKey.for_keyword("TemporalWorkflowVersioningBehavior")
+AT_ONCE = 64
+POLL_SECONDS = 75.0
+"""A long poll lasts a minute; a poller not seen for longer is gone."""
+_LAST_EVENTS = 20
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run, and what it waits for."""
+
+    seen: Seen
+    cause: Cause
+
+
+class Queues:
+    """Who polls which task queue, asked once each."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._pollers: dict[tuple[str, Kind], list[PollerInfo]] = {}
+
+    async def look(self, queues: Iterable[str]) -> None:
+        """Asks for the pollers of these queues, and of the tools' queues beside them."""
+        wanted: list[tuple[str, Kind]] = []
+        for queue in sorted(set(queues)):
+            wanted += [(queue, "workflow"), (queue, "activity"), (queue + TOOLS_QUEUE_SUFFIX, "activity")]
+        await asyncio.gather(*(self._ask(queue, kind) for queue, kind in wanted if (queue, kind) not in self._pollers))
+
+    async def _ask(self, queue: str, kind: Kind) -> None:
+        types = {
+            "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+            "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        }
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=types[kind]
+        )
+        answer = await self._client.workflow_service.describe_task_queue(request, timeout=timedelta(seconds=10))
+        self._pollers[queue, kind] = list(answer.pollers)
+
+    def polled(self, queue: str, kind: Kind, build: str) -> bool:
+        """Whether somebody polls; True for a queue that nobody asked about."""
+        return bool(self.pollers(queue, kind, build)) or (queue, kind) not in self._pollers
+
+    def pollers(self, queue: str, kind: Kind, build: str = "") -> list[str]:
+        """The identities of those who poll now, of one build or any."""
+        oldest = datetime.now(UTC) - timedelta(seconds=POLL_SECONDS)
+        return [
+            poller.identity
+            for poller in self._pollers.get((queue, kind), [])
+            if poller.last_access_time.ToDatetime(UTC) > oldest
+            and (not build or poller.deployment_options.build_id == build)
+        ]
+
+
+async def open_runs(client: Client, waiting: str | None = None) -> list[OpenRun]:
+    """Every open run with its cause, those of `waiting` only where it is given. Raises RPCError."""
+    found = [seen async for seen in _listed(client, waiting)]
+    queues = Queues(client)
+    await queues.look(seen.queue for seen in found)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def explain(seen: Seen) -> OpenRun | None:
+        cause = from_visibility(seen, queues.polled)
+        if cause is None:
+            async with gate:
+                cause = await _look(client, seen, queues)
+        return None if cause is None else OpenRun(seen, cause)
+
+    runs = [run for run in await asyncio.gather(*map(explain, found)) if run is not None]
+    return [run for run in runs if waiting is None or run.cause.kind == waiting or waiting in run.seen.waiting_on]
+
+
+async def _listed(client: Client, waiting: str | None) -> AsyncIterator[Seen]:
+    query = f"ExecutionStatus = 'Running' AND WorkflowType IN ({', '.join(map(repr, TYPES))})"
+    if waiting in SHOWN:
+        query += f" AND PerdureWaitingOn = '{waiting}'"
+    async for row in client.list_workflows(query, page_size=1000):
+        yield _seen(row)
+
+
+def _seen(row: Row) -> Seen:
+    found = row.typed_search_attributes
+    pinned = (found.get(BEHAVIOR) or "") == "Pinned"
+    return Seen(
+        workflow_id=row.id,
+        run_id=row.run_id,
+        queue=row.task_queue,
+        started=row.start_time,
+        status=found.get(STATUS) or "",
+        waiting_on=found.get(WAITING_ON) or (),
+        since=found.get(SINCE),
+        bundle=found.get(BUNDLE) or "",
+        turn=found.get(TURN) or 0,
+        cost_usd=found.get(COST) or 0.0,
+        problems=found.get(PROBLEMS) or (),
+        build=(found.get(VERSION) or "").rpartition(":")[2] if pinned else "",
+    )
+
+
+async def _look(client: Client, seen: Seen, queues: Queues) -> Cause | None:
+    """The cause out of a description; None for a run that has ended meanwhile."""
+    execution = WorkflowExecution(workflow_id=seen.workflow_id, run_id=seen.run_id)
+    try:
+        described = await client.workflow_service.describe_workflow_execution(
+            DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=execution),
+            timeout=timedelta(seconds=20),
+        )
+    except RPCError as error:
+        return Cause("running", seen.since or seen.started, f"cannot be described: {error.message}")
+    if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+        return None
+    failure = ""
+    if seen.problems or described.pending_workflow_task.attempt > 1:
+        failure = await _last_failure(client, execution)
+    return from_description(seen, described, queues.polled, failure)
+
+
+async def _last_failure(client: Client, execution: WorkflowExecution) -> str:
+    """Why the last workflow task failed, out of the last events."""
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace, execution=execution, maximum_page_size=_LAST_EVENTS
+    )
+    answer = await client.workflow_service.get_workflow_execution_history_reverse(
+        request, timeout=timedelta(seconds=20)
+    )
+    return next((text for event in answer.history.events if (text := _failed(event))), "")
+
+
+def _failed(event: HistoryEvent) -> str:
+    if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+        return event.workflow_task_failed_event_attributes.failure.message or "the workflow task failed"
+    if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
+        return "the workflow task timed out: a worker took it and did not answer"
+    return ""
