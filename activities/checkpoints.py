@@ -19,17 +19,19 @@ from activities.errors import CheckpointConflict, CheckpointDamaged
 from activities.migrations import SCHEMA, STEPS, Step, UnknownSchema, migrate
 from activities.store import Store
 from workflows.keys import checkpoint_key, folder
-from workflows.records import Head, Usage
+from workflows.records import Files, Head, Usage
 
 READ_AHEAD = 32
 _NAME = re.compile(r"([A-Za-z0-9_-]{1,80})/(\d{8,})\.json")
 
 
 class Inputs(BaseModel):
-    """What was new in the context before the turn (digests of entries), and what made up the request."""
+    """What was new in the context before the turn (digests of entries), what made up the request, and what the
+    workspace held."""
 
     entries: list[str] = Field(default_factory=list)
     request_digest: str = ""
+    files: Files = Files()
 
 
 class Outputs(BaseModel):

@@ -1,44 +1,32 @@
 """The activities at the edges of a run's life: `run.close`, and `run.probe` for one that is parked."""
 
-import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 from temporalio import activity
 
-from activities.canonical import sha256
 from activities.context import check
 from activities.errors import StoreUnavailable
+from activities.listing import Listing, is_artifact
 from activities.world import World
 from workflows.catalog import CLOSE, PROBE
-from workflows.keys import folder
+from workflows.keys import file_key, folder
 from workflows.records import Closing, ClosingRequest, Head, ProbeRequest
 
 LISTED = 50
 
 
 class CloseActivities:
-    """Closes runs: what they leave is stored."""
+    """Closes runs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     @activity.defn(name=CLOSE.name)
     async def close(self, request: ClosingRequest) -> Closing:
-        """Stores the files of the workspace and lists the first of them."""
-        found = [
-            await self._store(request.thread, path, name)
-            for name, path in await asyncio.to_thread(files_in, self._world.workspaces / request.thread)
-        ]
+        """Lists the last files of the workspace, and counts them all."""
+        found = artifacts(request.thread, await self._world.workspaces.listing(request.thread, request.files))
         return Closing(artifacts=found[-LISTED:], total=len(found))
-
-    async def _store(self, thread: str, path: Path, name: str) -> dict[str, Any]:
-        data = await asyncio.to_thread(path.read_bytes)
-        digest = sha256(data)
-        key = f"{folder(thread)}/files/{digest}"
-        await self._world.store.put_new(key, data)
-        return {"path": name, "sha256": digest, "bytes": len(data), "key": key}
 
 
 class ProbeActivities:
@@ -52,6 +40,8 @@ class ProbeActivities:
         """True when the cause is gone; fails, to be tried again later, while it is not."""
         if request.kind == "bundle" and request.bundle is not None:
             await self._world.bundles.manifest(request.bundle)
+        elif request.kind == "workspace":
+            await self._world.workspaces.check(request.thread, request.files)
         elif request.kind == "checkpoint" and request.head is not None:
             await self._look_at_records(request, request.head)
         else:  # a write and a read: a full disk still reads
@@ -71,9 +61,10 @@ class ProbeActivities:
         await self._world.checkpoints.find(thread, request.branch or head.branch, head.sequence + 1)
 
 
-def files_in(workspace: Path) -> list[tuple[str, Path]]:
-    """The regular files of a workspace, by name; links are not followed."""
-    if not workspace.is_dir():
-        return []
-    paths = [path for path in workspace.rglob("*") if path.is_file() and not path.is_symlink()]
-    return sorted((path.relative_to(workspace).as_posix(), path) for path in paths)
+def artifacts(thread: str, listing: Listing) -> list[dict[str, Any]]:
+    """The files that a run made, as the result lists them."""
+    return [
+        {"path": path, "sha256": kept.sha256, "bytes": kept.bytes, "key": file_key(thread, kept.sha256)}
+        for path, kept in sorted(listing.items())
+        if kept.sha256 is not None and is_artifact(path)
+    ]

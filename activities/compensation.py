@@ -103,6 +103,7 @@ class CompensationActivities:
             body = await self._world.entries.get(request.thread, outcome.answer.sha256)
             result = tool.revive(str(body.get("result", body["text"])))
             op = await self._operation(tool, request, held)
+            await self._world.workspaces.restore(request.thread, request.files, request.at)
             await self._world.executor.call(tool.compensate_fn, op, result, seconds=tool.timeout)
         except ToolError as error:
             raise Told(self._world.redact(f"it was not undone: {error}")) from None
@@ -115,7 +116,7 @@ class CompensationActivities:
             idempotency_key=undo_id(held.operation_id),
             tool=tool.name,
             thread=request.thread,
-            workspace=self._world.workspace(request.thread),
+            workspace=self._world.workspaces.path(request.thread),
             arguments=dict(held.canonical_request.get("arguments", {})),
             attempt=activity.info().attempt,
             approved_by=request.step.by,
@@ -126,7 +127,8 @@ class CompensationActivities:
 
     async def _note(self, thread: str, text: str) -> Ref:
         text = self._world.redact(text)
-        return await self._world.entries.put(thread, {"role": "note", "text": text}, text)
+        body = {"role": "note", "text": text, **(await self._world.workspaces.snapshot(thread)).body}
+        return await self._world.entries.put(thread, body, text)
 
 
 def undoing(held: Prepared, step: UndoStep) -> Prepared:

@@ -74,6 +74,10 @@ class ModelTrouble(Failure):
     retryable = True
 
 
+class WorkspaceUnavailable(Failure):
+    """The files of the run's workspace cannot be had: the store lacks one, or the disk does not take it."""
+
+
 class RateLimited(Failure):
     """The model server asked for a longer wait than the bundle's cap. The first detail is the wait in seconds."""
 

@@ -58,6 +58,7 @@ class ToolActivities:
             gated = await self._gate.open(request)
         except ValueError as error:
             return await self._refuse(request, str(error))
+        await self._world.workspaces.restore(request.thread, request.files, request.head.sha256)
         if request.call.effect == "read":
             return await self._read(gated, request)
         record = self._prepared(gated, request)
@@ -163,6 +164,11 @@ class ToolActivities:
             shown = preview(json.dumps(final, ensure_ascii=False), 2000)
             note = f"[{request.approved_by} edited the arguments; it ran with {shown}]"
             body |= {"text": self._world.redact(f"{note}\n{text}"), "result": text}
+        if request.call.effect != "read":  # before the outcome is on record, since another machine may go on from it
+            snapshot = await self._world.workspaces.snapshot(request.thread)
+            body |= snapshot.body
+            if remark := snapshot.remark():
+                body |= {"text": body["text"] + remark, "result": text}
         return await self._world.entries.put(request.thread, body, str(body["text"]))
 
     async def _error(self, request: ToolRequest, text: str) -> ToolAnswer:
@@ -176,7 +182,8 @@ async def answer_of(world: World, sandwich: Attempt, ended: Ended) -> ToolAnswer
     if ended == "taken":
         return ToolAnswer(status="taken", reason=f"{sandwich.operation} belongs to another request", effect=effect)
     if isinstance(ended, Outcome):
-        return ToolAnswer(status="error" if ended.error else "done", answer=ended.answer, effect=effect)
+        files = (await world.entries.get(sandwich.thread, ended.answer.sha256)).get("files")
+        return ToolAnswer(status="error" if ended.error else "done", answer=ended.answer, effect=effect, files=files)
     return ToolAnswer(status="review", reason=ended.reason, effect=effect)
 
 

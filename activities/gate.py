@@ -77,7 +77,7 @@ class Gate:
             operation_id=request.call.operation_id or f"{request.thread}:{tool.name}:{request.call.id}",
             tool=tool.name,
             thread=request.thread,
-            workspace=self._world.workspace(request.thread),
+            workspace=self._world.workspaces.path(request.thread),
             arguments=final,
             attempt=activity.info().attempt,
             approved_by=request.approved_by,

@@ -54,12 +54,16 @@ class TurnActivities:
             body = user_message(fact(told))
             refs.append(await self._world.entries.put(request.thread, body, body["text"]))
             new.append(body)
+        files = await self._world.workspaces.fold(request.thread, request.files)
         manifest = await self._world.bundles.manifest(request.bundle)
         context = [*await self._world.contexts.load(request.thread, request.head), *new]
         check(context)
         reply = await self._ask(manifest.file.model, render(manifest, context), tools(manifest))
         turn, message = await self._judge(request, manifest, context, reply, abandoned)
+        if files != request.files:
+            turn = turn.model_copy(update={"files": files})
         record = self._record(request, refs, asked, turn, message, manifest)
+        record.inputs.files = files
         added = sum(ref.bytes for ref in refs)
         return recorded_turn(await self._world.contexts.commit(record, request.head, context, added))
 

@@ -17,6 +17,7 @@ from activities.segments import Segments
 from activities.store import Store
 from activities.tools import Registry, Tool
 from activities.tools.executor import Executor
+from activities.workspaces import Workspaces
 
 
 class World:
@@ -46,7 +47,7 @@ class World:
         self.ledger = Ledger(store)
         self.ancestry = Ancestry(store, self.ledger, self.entries)
         self.bundles = Bundles(store, bundle_folders)
-        self.workspaces = workspaces
+        self.workspaces = Workspaces(store, self.entries, workspaces)
         self.credentials = dict(credentials or {})
         self.secrets = (*self.credentials.values(), *secrets)
         self.private_hosts = tuple(private_hosts)
@@ -56,12 +57,6 @@ class World:
     def specs(self, globs: Sequence[str]) -> list[ToolSpec]:
         """The tools that a bundle's globs name. Raises UnknownTool, which names those that exist."""
         return [spec_of(tool) for tool in self.registry.match(globs)]
-
-    def workspace(self, thread: str) -> Path:
-        """The folder of one run, made if need be."""
-        path = self.workspaces / thread
-        path.mkdir(parents=True, exist_ok=True)
-        return path
 
     def redact(self, text: str) -> str:
         """The text without the secrets that this worker holds."""

@@ -128,10 +128,14 @@ class AgentRun(ToolCalls, Queries):
                 denied=state.requests.denied_digests,
                 branched=state.branched,
                 session=state.session,
+                files=state.files,
             )
             return catalog.MODEL_TURN.run(request, summary=f"model turn {number}")
 
-        state.book_turn(await self.mendable(ask))
+        asked = state.files
+        turn = await self.mendable(ask)
+        state.book_turn(turn)
+        state.book_files(asked, turn.files)
         self.publish()
 
     async def _answer_calls(self, turn: Turn) -> None:
@@ -167,7 +171,9 @@ class AgentRun(ToolCalls, Queries):
         thread = self.state.opened.thread
         queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX
         closing = await self.mendable(
-            lambda: catalog.CLOSE.run(ClosingRequest(thread=thread), summary="store the files of the run", queue=queue)
+            lambda: catalog.CLOSE.run(
+                ClosingRequest(thread=thread, files=self.state.files), summary="list the files of the run", queue=queue
+            )
         )
         await workflow.wait_condition(workflow.all_handlers_finished)
         return closing

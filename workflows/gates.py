@@ -110,13 +110,15 @@ class Gates(People):
             await workflow.sleep(timedelta(seconds=problem.retry_after), summary="the model server's rate limit")
             return
         opening = self.state.opening
-        kind = {"BundleUnavailable": "bundle", "CheckpointDamaged": "checkpoint"}.get(problem.type, "store")
+        kinds = {"BundleUnavailable": "bundle", "CheckpointDamaged": "checkpoint", "WorkspaceUnavailable": "workspace"}
+        kind = kinds.get(problem.type, "store")
         request = ProbeRequest(
             kind=kind,
             thread=opening.thread if opening else "probe.probe",
             head=self.state.head,
             bundle=opening.bundle.digest if opening else None,
             branch=self.state.branch,
+            files=self.state.files,
             entries=[item.ref.sha256 for item in self.state.new if item.ref is not None],
         )
         await catalog.PROBE.run(request, summary=f"wait for the {kind}")

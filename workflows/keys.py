@@ -44,6 +44,11 @@ def entry_key(thread: str, digest: str) -> str:
     return f"{folder(thread)}/entries/{digest}"
 
 
+def file_key(thread: str, digest: str) -> str:
+    """The contents of the workspace's files are named by their digest."""
+    return f"{folder(thread)}/files/{digest}"
+
+
 def effect_folder(thread: str, operation_id: str) -> str:
     """The folder of one operation's records: `<tool>_<number>`, with a branch where the number was taken."""
     return f"{folder(thread)}/effects/{operation_id.removeprefix(thread + ':').replace(':', '_')}"

@@ -57,6 +57,17 @@ class Item(Record):
     by: str | None = None
 
 
+class Files(Record):
+    """What a run's workspace holds, as digests of entries: a whole listing, and the changes since, as they came in."""
+
+    base: str | None = None
+    changes: list[str] = Field(default_factory=list)
+
+    def plus(self, change: str) -> "Files":
+        """The state after one more change."""
+        return self if change in self.changes else Files(base=self.base, changes=[*self.changes, change])
+
+
 class Usage(Record):
     """What the model cost: requests, tokens and US dollars. `estimated`: a server gave no numbers, ours stand in."""
 
@@ -174,6 +185,7 @@ class TurnRequest(Record):
     repeat: Repeat = "ask"
     ancestry: list[str] = Field(default_factory=list)
     abandoned: list[str] = Field(default_factory=list)
+    files: Files = Files()
 
 
 class Turn(Record):
@@ -193,6 +205,7 @@ class Turn(Record):
     usage: Usage = Usage()
     model: str = ""
     abandoned: list[EffectRecord] | None = None
+    files: Files | None = None
 
 
 class Resolution(Record):
@@ -218,6 +231,7 @@ class ToolRequest(Record):
     approved_by: str | None = None
     resolution: Resolution | None = None
     doubt: str = ""
+    files: Files = Files()
 
 
 class ToolAnswer(Record):
@@ -231,6 +245,7 @@ class ToolAnswer(Record):
     effect: EffectRecord | None = None
     renamed: Call | None = None
     undoing: EffectRecord | None = None
+    files: str | None = None
 
 
 class JudgeRequest(Record):
@@ -256,9 +271,10 @@ class Verdict(Record):
 
 
 class ClosingRequest(Record):
-    """Input of `run.close`: which thread has ended, for the list of what it leaves."""
+    """Input of `run.close`: which thread has ended, and what its workspace holds then."""
 
     thread: str
+    files: Files = Files()
 
 
 class Closing(Record):
@@ -278,6 +294,7 @@ class ProbeRequest(Record):
     bundle: str | None = None
     branch: str = ""
     entries: list[str] = Field(default_factory=list)
+    files: Files = Files()
 
 
 class Problem(Record):

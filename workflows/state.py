@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from workflows.keys import checkpoint_key
-from workflows.records import EffectRecord, Head, Item, Limits, Opening, Problem, Turn, Usage
+from workflows.records import EffectRecord, Files, Head, Item, Limits, Opening, Problem, Turn, Usage
 from workflows.requests import KEPT, Requests
 from workflows.undoing_records import UndoStep
 
@@ -66,6 +66,7 @@ class RunState(BaseModel):
     idle: bool = False
     bad_turns: int = 0
     busy_since: datetime | None = None
+    files: Files = Files()
     applied: dict[str, dict[str, Any]] = Field(default_factory=dict)
     rolled_from: str | None = None
 
@@ -144,6 +145,17 @@ class RunState(BaseModel):
         for name in list(self.applied)[:-APPLIED]:
             del self.applied[name]
 
+    def book_change(self, change: str | None) -> None:
+        """Books that a call changed the workspace."""
+        if change is not None:
+            self.files = self.files.plus(change)
+
+    def book_files(self, asked: Files, folded: Files | None) -> None:
+        """Books the workspace as a turn recorded it: the same state as `asked`, and what has changed meanwhile."""
+        if folded is not None:
+            since = [change for change in self.files.changes if change not in asked.changes]
+            self.files = Files(base=folded.base, changes=[*folded.changes, *since])
+
     def end_turn(self) -> None:
         """Puts the answers, in call order, into the next request."""
         assert self.turn is not None
@@ -200,6 +212,10 @@ PARKS: dict[str, tuple[str, str]] = {
     "StoreUnavailable": ("store", "bring the object store back; the run goes on by itself"),
     "BundleUnavailable": ("bundle", "restore the bundle's manifest in the store; the run goes on by itself"),
     "CheckpointDamaged": ("store", "restore the checkpoint from a backup of the store, or fork from an earlier one"),
+    "WorkspaceUnavailable": (
+        "workspace",
+        "restore what is missing below files/ and entries/ of the thread in the store, or mend the worker's disk",
+    ),
     "RateLimited": ("rate_limit", "nothing: the run wakes by itself; or send `resume` to try at once"),
 }
 """Failures that park a run instead of ending it: what it then waits on, and the remedy."""

@@ -3,7 +3,7 @@
 import asyncio
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from workflows import catalog
 from workflows.display import doubt_of
@@ -79,6 +79,7 @@ class ToolCalls(Undoing):
             edited=approval.edited if approval else None,
             approved_by=approval.by if approval else None,
             resolution=review.resolution if review else None,
+            files=self.state.files,
         )
         self.busy += 1
         try:
@@ -86,6 +87,7 @@ class ToolCalls(Undoing):
         finally:
             self.busy -= 1
         self.state.used.tool_calls += 1
+        self.state.book_change(answer.files)
         if answer.effect is not None:
             self._book(answer)
         return answer
@@ -118,7 +120,7 @@ class ToolCalls(Undoing):
         if call.local and call.effect == "read":
             try:
                 return await catalog.TOOL_READ.run_local(request, summary=call.summary)
-            except ActivityError as error:
+            except (ActivityError, ApplicationError) as error:  # a local one's failure may come unwrapped
                 if is_cancelled_exception(error):
                     raise  # not quick enough, or it broke: the normal activity has time and retries
         queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX

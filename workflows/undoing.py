@@ -79,6 +79,8 @@ class Undoing(Gates):
             bundle=self.state.opened.bundle.digest,
             step=step,
             resolution=resolution,
+            files=self.state.files,
+            at=self.state.at.sha256,
         )
         self.busy += 1
         try:
@@ -90,6 +92,7 @@ class Undoing(Gates):
             answer = await self._undo(doubt)
         finally:
             self.busy -= 1
+        self.state.book_change(answer.files)
         for effect in (answer.effect, answer.undoing):
             if effect is not None:
                 self.state.book_effect(effect)

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from workflows.records import Record, Resolution
+from workflows.records import Files, Record, Resolution
 
 
 class UndoPlanRequest(Record):
@@ -31,10 +31,12 @@ class UndoPlan(Record):
 
 
 class UndoRequest(Record):
-    """Input of `effect.undo`."""
+    """Input of `effect.undo`. `files`: the state of the workspace, `at`: the turn, as the head's digest."""
 
     thread: str
     bundle: str
     step: UndoStep
     resolution: Resolution | None = None
     doubt: str = ""
+    files: Files = Files()
+    at: str = ""
