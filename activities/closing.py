@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.context import check
 from activities.errors import StoreUnavailable
@@ -38,6 +39,13 @@ class ProbeActivities:
     @activity.defn(name=PROBE.name)
     async def probe(self, request: ProbeRequest) -> bool:
         """True when the cause is gone; fails, to be tried again later, while it is not."""
+        try:
+            await self._look(request)
+        except ApplicationError as error:  # that these are final for other activities is why the run is parked
+            raise ApplicationError(error.message, type=error.type) from None
+        return True
+
+    async def _look(self, request: ProbeRequest) -> None:
         if request.kind == "bundle" and request.bundle is not None:
             await self._world.bundles.manifest(request.bundle)
         elif request.kind == "workspace":
@@ -49,7 +57,6 @@ class ProbeActivities:
             await self._world.store.put(key, request.thread.encode())
             if await self._world.store.get(key) is None:
                 raise StoreUnavailable(f"the store {self._world.store!r} does not keep what it is given")
-        return True
 
     async def _look_at_records(self, request: ProbeRequest, head: Head) -> None:
         """All that the next turn reads, from the store: the chain, its bodies, the new ones, and what stands ahead."""

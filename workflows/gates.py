@@ -94,10 +94,10 @@ class Gates(People):
         probe = asyncio.create_task(self._probe(problem, tries))
         try:
             await workflow.wait_condition(lambda: probe.done() or self.retry_now or self.rolling)
-        finally:
+        finally:  # no await here: a run that is put out of the cache while it is parked ends in this place
             probe.cancel()
-            await asyncio.gather(probe, return_exceptions=True)
             self.state.problem, self.retry_now = None, False
+        await asyncio.gather(probe, return_exceptions=True)
         if self.rolling and self.state.opening is not None:
             raise RollOver
         self.publish()

@@ -1,0 +1,112 @@
+"""A store that cannot be read parks the run, in so many words, and the run goes on when the store is back."""
+
+import asyncio
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]
+import pytest
+from moto.server import ThreadedMotoServer
+from temporalio.client import Client
+
+from tests.integration.kit import Stack, call, pending, say, until
+
+
+def prepare(stack: Stack) -> None:
+    stack.script("down", call("write_file", path="a.txt", content="A"), say("done"))
+    stack.bundle("down", ["write_file"])
+    stack.serve_model()
+
+
+async def parked(handle: Any) -> dict[str, Any]:
+    async def look() -> dict[str, Any] | None:
+        status: dict[str, Any] = await handle.query("status")
+        return status if status["status"] == "parked" else None
+
+    found: dict[str, Any] = await until(look, 60, "a parked run")
+    return found
+
+
+async def approve(handle: Any) -> None:
+    code = (await pending(handle))[0]["code"]
+    await handle.execute_update("approve", {"code": code, "by": "ann"})
+
+
+async def test_a_store_folder_that_is_replaced_parks_the_run_until_it_is_back(stack: Stack, client: Client) -> None:
+    prepare(stack)
+    store, away = stack.folder / "store", stack.folder / "away"
+    async with stack.worker():
+        run = await stack.start({"goal": "write", "bundle": "down"})
+        handle = client.get_workflow_handle(run)
+        await pending(handle)
+        store.rename(away)
+        store.write_text("not a folder")
+        await approve(handle)
+        status = await parked(handle)
+        assert status["waiting_on"] == ["store"]
+        assert status["problem"]["type"] == "StoreUnavailable"
+        assert "bring the object store back" in status["problem"]["remedy"]
+        history = (await handle.fetch_history()).events
+        await asyncio.sleep(3)
+        assert len((await handle.fetch_history()).events) - len(history) <= 4, "waiting must not fill the history"
+        store.unlink()
+        away.rename(store)
+        result = await handle.result()
+    assert result["status"] == "completed"
+    assert [(effect["status"], effect["attempts"]) for effect in result["effects"]] == [("COMMITTED", 1)]
+    assert stack.requests("down") == {"0": 1, "1": 1}
+
+
+@pytest.mark.all
+async def test_an_s3_server_that_stops_parks_the_run_until_it_starts_again(
+    stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(stack)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ENDPOINT_URL": url,
+    }.items():
+        monkeypatch.setenv(name, value)
+    boto3.client("s3", endpoint_url=url).create_bucket(Bucket="down")
+    stack.environment["PERDURE_STORE"] = "s3://down/prefix"
+    async with stack.worker():
+        run = await stack.start({"goal": "write", "bundle": "down"})
+        handle = client.get_workflow_handle(run)
+        await pending(handle)
+        server.stop()
+        await approve(handle)
+        assert (await parked(handle))["waiting_on"] == ["store"]
+        server = ThreadedMotoServer(ip_address=host, port=port, verbose=False)
+        server.start()
+        result = await handle.result()
+    server.stop()
+    assert result["status"] == "completed"
+    assert [effect["status"] for effect in result["effects"]] == ["COMMITTED"]
+
+
+async def test_a_damaged_checkpoint_parks_the_run_with_no_effect_until_it_is_restored(
+    stack: Stack, client: Client
+) -> None:
+    prepare(stack)
+    async with stack.worker():
+        run = await stack.start({"goal": "write", "bundle": "down"})
+        handle = client.get_workflow_handle(run)
+        await pending(handle)
+        newest = max((stack.folder / "store").rglob("checkpoints/*/*.json"))
+        held = newest.read_bytes()
+        newest.write_bytes(held.replace(b'"schema":1', b'"schema":99'))
+        await approve(handle)
+        status = await parked(handle)
+        assert status["problem"]["type"] == "CheckpointDamaged"
+        assert "schema 99" in status["problem"]["message"]
+        assert not list((stack.folder / "workspaces").rglob("a.txt"))
+        assert not [path for path in (stack.folder / "store").rglob("effects/*/*") if path.is_file()]
+        newest.write_bytes(held)
+        result = await handle.result()
+    assert result["status"] == "completed"
