@@ -10,7 +10,7 @@ from activities.judge import SHOWN_ARGUMENTS, final_arguments, fingerprint, ruli
 from activities.manifest import Manifest, ToolSpec
 from activities.policy import recovery_effect
 from activities.tools import Operation, Tool
-from activities.world import World
+from activities.world import MEMORY_TOOLS, World
 from workflows.keys import branched_id
 from workflows.records import Call, ToolRequest
 
@@ -83,7 +83,8 @@ class Gate:
             approved_by=request.approved_by,
             options=manifest.file.options.get(tool.name, {}),
             private_hosts=self._world.private_hosts,
-            credentials={} if tool.local else self._world.credentials,
+            credentials={} if tool.local or tool.module == MEMORY_TOOLS else self._world.credentials,
+            memory=self._world.memory_for(tool),
         )
 
 

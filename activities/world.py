@@ -13,11 +13,14 @@ from activities.errors import redact
 from activities.gateway import Gateway, Lookup
 from activities.ledger import Ledger
 from activities.manifest import ToolSpec
+from activities.memory import Memory
 from activities.segments import Segments
 from activities.store import Store
 from activities.tools import Registry, Tool
 from activities.tools.executor import Executor
 from activities.workspaces import Workspaces
+
+MEMORY_TOOLS = "activities.tools.memory"
 
 
 class World:
@@ -46,6 +49,7 @@ class World:
         self.contexts = Contexts(self.checkpoints, self.entries, self.segments)
         self.ledger = Ledger(store)
         self.ancestry = Ancestry(store, self.ledger, self.entries)
+        self.memory = Memory(store)
         self.bundles = Bundles(store, bundle_folders)
         self.workspaces = Workspaces(store, self.entries, workspaces)
         self.credentials = dict(credentials or {})
@@ -57,6 +61,10 @@ class World:
     def specs(self, globs: Sequence[str]) -> list[ToolSpec]:
         """The tools that a bundle's globs name. Raises UnknownTool, which names those that exist."""
         return [spec_of(tool) for tool in self.registry.match(globs)]
+
+    def memory_for(self, tool: Tool) -> Memory | None:
+        """The memory across runs, for the tools that are made for it."""
+        return self.memory if tool.module == MEMORY_TOOLS else None
 
     def redact(self, text: str) -> str:
         """The text without the secrets that this worker holds."""

@@ -7,7 +7,8 @@ outside, a goal of 5 MB or an edit of 3 MB, and whatever else grows past a limit
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -20,13 +21,20 @@ from temporalio.converter import (
 )
 
 from activities.canonical import sha256
-from activities.errors import IncompatiblePayload
+from activities.errors import StoreUnavailable
 from activities.store import Store
 from workflows.keys import safe_id
+
+T = TypeVar("T")
 
 THRESHOLD = 512 * 1024
 """Bytes from which a payload is kept out of history. Seven smaller ones fit one task completion (4 MB at most, or the
 run is terminated). It is no lower because the plain CLI shows a reference in place of what was moved out."""
+
+
+class PayloadUnavailable(Exception):
+    """A payload cannot be stored or read. No failure of the run's: the SDK would end the run with a final one. So the
+    workflow task fails, visibly, and the server tries it again until the store, or the payload, is back."""
 
 
 class StoreDriver(StorageDriver):
@@ -40,14 +48,14 @@ class StoreDriver(StorageDriver):
         return "perdure.store"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Stores each once. Raises StoreUnavailable."""
-        return list(await asyncio.gather(*(self._put(folder_of(context), payload) for payload in payloads)))
+        """Stores each once. Raises PayloadUnavailable."""
+        return list(await _plainly(asyncio.gather(*(self._put(folder_of(context), each) for each in payloads))))
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Reads them back. Raises StoreUnavailable, and IncompatiblePayload for one that is gone or altered."""
-        return list(await asyncio.gather(*(self._get(claim) for claim in claims)))
+        """Reads them back. Raises PayloadUnavailable, also for one that is gone or altered."""
+        return list(await _plainly(asyncio.gather(*(self._get(claim) for claim in claims))))
 
     async def _put(self, folder: str, payload: Payload) -> StorageDriverClaim:
         data = payload.SerializeToString(deterministic=True)
@@ -60,10 +68,17 @@ class StoreDriver(StorageDriver):
         key, digest = claim.claim_data.get("key", ""), claim.claim_data.get("sha256")
         data = await self._store.get(key)
         if data is None:
-            raise IncompatiblePayload(f"payload {key} is missing from the store: restore it from a backup")
+            raise PayloadUnavailable(f"payload {key} is missing from the store: restore it from a backup")
         if sha256(data) != digest:
-            raise IncompatiblePayload(f"payload {key} has other content than its reference says: restore it")
+            raise PayloadUnavailable(f"payload {key} has other content than its reference says: restore it")
         return Payload.FromString(data)
+
+
+async def _plainly(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except StoreUnavailable as error:
+        raise PayloadUnavailable(error.message) from None
 
 
 def folder_of(context: StorageDriverStoreContext) -> str:

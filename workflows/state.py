@@ -118,7 +118,7 @@ class RunState(BaseModel):
     def book_answer(self, item: Item, shown: str) -> None:
         """Books the one answer of a call; its preview has been in history once, which is enough."""
         assert item.call is not None
-        self.answers[item.call] = item if item.ref is None else item.model_copy(update={"ref": item.ref.bare()})
+        self.answers[item.call] = item if item.ref is None else Item(ref=item.ref.bare(), call=item.call)
         self.steps.last[-1]["answers"][item.call] = shown
 
     def book_effect(self, effect: EffectRecord) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from activities.tools.errors import ToolError
 
@@ -16,6 +16,19 @@ def credential_key(name: str) -> str:
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
+class Recollection(Protocol):
+    """The memory across runs, as the tools `remember` and `recall` get it."""
+
+    async def remember(self, scope: str, key: str, value: str, operation: str) -> int:
+        """Writes a version and gives its number; the same operation writes one."""
+
+    async def recall(self, scope: str, key: str) -> dict[str, Any] | None:
+        """The newest version, or None."""
+
+    async def keys(self, scope: str) -> list[str]:
+        """The keys of a scope."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """One tool call, the same through all its attempts.
@@ -23,7 +36,8 @@ class Operation:
     `idempotency_key` is what to send to a side that honours keys; `arguments` are final: validated, defaults filled in,
     JSON values; `attempt` counts from 1; `approved_by` is who said yes, if anybody was asked; `workspace` is the run's
     own folder; `options` is the bundle's section for this tool; `private_hosts` are the private places that `fetch` may
-    reach. `credentials` are not shown by `repr`: take them by `credential`.
+    reach. `credentials` are not shown by `repr`: take them by `credential`. `memory` is for the tools that remember; no
+    other gets it, and it stays in this process.
     """
 
     operation_id: str
@@ -37,6 +51,7 @@ class Operation:
     options: Mapping[str, Any] = field(default_factory=dict)
     private_hosts: tuple[str, ...] = ()
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    memory: Recollection | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """The idempotency key is the operation id unless another one is given."""
@@ -55,4 +70,5 @@ class Operation:
 
     def __getstate__(self) -> dict[str, Any]:
         """Mappings become plain dicts, which any process can unpickle."""
-        return {key: dict(value) if isinstance(value, Mapping) else value for key, value in self.__dict__.items()}
+        plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in self.__dict__.items()}
+        return {**plain, "memory": None}

@@ -10,7 +10,7 @@ from types import ModuleType
 from activities.tools.declaration import Tool, wire_name
 from activities.tools.errors import ToolDeclarationError, ToolLoadError, ToolSetupError, UnknownTool
 
-SHIPPED = ("files", "web", "mail", "people")
+SHIPPED = ("files", "web", "mail", "people", "memory")
 
 
 class Registry:

@@ -190,6 +190,8 @@ def test_shipped_tools_are_what_the_contract_says() -> None:
         "list_files": ("read", True, False),
         "notify": ("idempotent", False, False),
         "read_file": ("read", True, False),
+        "recall": ("read", True, False),
+        "remember": ("idempotent", False, False),
         "search_files": ("read", False, False),
         "send_email": ("once", False, False),
         "write_file": ("once", False, False),
