@@ -11,8 +11,11 @@
 What a tool says of itself is not here: it is an answer to the model, not an exception.
 """
 
+import base64
+import json
 from collections.abc import Iterable
 from datetime import timedelta
+from urllib.parse import quote
 
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
@@ -120,3 +123,13 @@ def redact(text: str, secrets: Iterable[str]) -> str:
         if len(secret) >= 6:
             text = text.replace(secret, "[redacted]")
     return text
+
+
+def spellings(secrets: Iterable[str]) -> list[str]:
+    """The secrets as they may stand in a text: as they are, for a URL, in JSON and in base64; the longest first."""
+    found = set[str]()
+    for secret in secrets:
+        if len(secret) >= 6:
+            encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
+            found |= {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], encoded}
+    return sorted(found, key=lambda text: (-len(text), text))

@@ -1,4 +1,4 @@
-"""The model gateway: one request over HTTP, one reply or one named failure.
+"""The model gateway: one question to one route over HTTP, one whole reply or one named failure.
 
 Who retries: the SDK never; this module for a few seconds (tenacity), since a dropped connection is cheap to try again;
 Temporal beyond that, with the slot free. A reply counts only when it is whole: nothing is kept of one that was cut.
@@ -6,245 +6,227 @@ Temporal beyond that, with the slot free. A reply counts only when it is whole: 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
+from urllib.parse import urlsplit
 
 import openai
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, stop_any, wait_exponential
+from tenacity.stop import stop_base
 
-from activities.errors import (
-    ContextOverflow,
-    InvalidModelOutput,
-    ModelRequestRejected,
-    ModelTrouble,
-    RateLimited,
-    cut,
-    redact,
-)
-from activities.judge import RawCall
-from activities.manifest import Model, Price
-from workflows.records import Usage
+from activities import wire_chat, wire_responses
+from activities.errors import InvalidModelOutput, ModelRequestRejected, ModelTrouble, cut, redact, spellings
+from activities.manifest import Model
+from activities.profiles import quirk_behind, quirks_of
+from activities.refusals import Filtered, of_object, of_status
+from activities.reply import Ask, Passing, Reply, ServerError, Sink
+from activities.structured import mode_of
+from activities.trail import Trail
+from activities.wire_body import read_objects
 
-CONNECT_SECONDS = 10.0
-IDLE_SECONDS = 60.0
-TOTAL_SECONDS = 600.0
 QUICK_ATTEMPTS = 3
+DRAIN_SECONDS = 0.5
+MOST_UNUSABLE = 8
+"""Answers to one turn that are no answers, each of which may have cost something; then InvalidModelOutput."""
+
+HTTP_MODULES = ("httpx", "httpx2", "httpcore", "httpcore2", "h11", "h2", "anyio", "ssl", "zlib")
 
 Lookup = Callable[[str], str | None]
 """Gives the value of a named environment variable."""
 
 
-@dataclass
-class Reply:
-    """A whole answer of the model. `cut`: the output limit ended it."""
-
-    text: str = ""
-    refusal: str | None = None
-    calls: list[RawCall] = field(default_factory=list)
-    finish_reason: str | None = None
-    usage: Usage = field(default_factory=Usage)
-    model: str = ""
-    cut: bool = False
-
-
-class _Passing(Exception):
-    """A fault that may be gone in a moment."""
-
-
 class Gateway:
-    """Clients for the model servers that the bundles name, one for each address and key."""
+    """Clients for the model servers that the bundles name, one for each address, key and set of time limits."""
 
-    def __init__(self, lookup: Lookup) -> None:
-        self._lookup = lookup
-        self._clients: dict[tuple[str, str], openai.AsyncOpenAI] = {}
+    def __init__(self, lookup: Lookup, secrets: Sequence[str] = ()) -> None:
+        self._lookup, self._secrets = lookup, secrets
+        self._clients: dict[tuple[str, str, float, float], openai.AsyncOpenAI] = {}
 
-    async def ask(self, route: Model, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
-        """One answer. Raises ModelTrouble (passing), RateLimited, ModelRequestRejected, ContextOverflow or
-        InvalidModelOutput, with no secret in any message."""
+    async def ask(self, number: int, route: Model, ask: Ask, trail: Trail, until: float, sink: Sink) -> Reply:
+        """One answer of route `number`, by `until` (monotonic seconds). What failed on the way is booked in `trail`.
+
+        Raises ModelTrouble (passing), RateLimited, ModelRequestRejected, ContextOverflow or InvalidModelOutput, with no
+        secret in any message.
+        """
         client, secrets = self._client(route)
-        body = request_body(route, messages, tools)
         tries = AsyncRetrying(
-            retry=retry_if_exception_type(_Passing),
-            stop=stop_after_attempt(QUICK_ATTEMPTS),
+            retry=retry_if_exception(lambda error: isinstance(error, Passing) and not error.unusable),
+            stop=stop_any(stop_after_attempt(QUICK_ATTEMPTS), _StopAt(until - 30)),
             wait=wait_exponential(multiplier=0.3, max=3),
             reraise=True,
         )
         try:
             async for attempt in tries:
                 with attempt:
-                    return await self._once(client, route, body, secrets)
-        except _Passing as error:
-            raise ModelTrouble(f"{route.model}: {error}") from None
+                    return await self._learning(client, number, route, ask, trail, until, sink, secrets)
+        except Passing as error:
+            said = f"{route.model}: {error}"
+            if error.unusable and trail.unusable >= MOST_UNUSABLE:
+                raise InvalidModelOutput(f"{said}; {trail.unusable} answers to this turn were none") from None
+            raise ModelTrouble(said) from None
         raise AssertionError("unreachable: tenacity re-raises")
+
+    def secrets_of(self, routes: Sequence[Model]) -> list[str]:
+        """What must not be shown or recorded of what these routes' servers send, in every spelling."""
+        found = [self._lookup(route.api_key_env) or "" for route in routes]
+        found += [urlsplit(self._lookup(route.base_url_env) or "").password or "" for route in routes]
+        return spellings([*(secret.strip() for secret in found), *self._secrets])
 
     async def close(self) -> None:
         """Closes the connections."""
         await asyncio.gather(*(client.close() for client in self._clients.values()))
 
     def _client(self, route: Model) -> tuple[openai.AsyncOpenAI, list[str]]:
-        base_url = self._lookup(route.base_url_env) or ""
-        key = self._lookup(route.api_key_env) or ""
+        base_url = (self._lookup(route.base_url_env) or "").strip()
+        key = (self._lookup(route.api_key_env) or "").strip()
         if not key and not base_url:
             raise ModelRequestRejected(
                 f"{route.model}: neither {route.api_key_env} nor {route.base_url_env} is set on the worker: set one"
             )
-        if (base_url, key) not in self._clients:
-            self._clients[base_url, key] = openai.AsyncOpenAI(
+        idle = route.idle_timeout if route.stream else route.total_timeout
+        which = (base_url, key, route.connect_timeout, idle)
+        if which not in self._clients:
+            self._clients[which] = openai.AsyncOpenAI(
                 api_key=key or "not-needed",
                 base_url=base_url or None,
                 max_retries=0,
-                timeout=openai.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
+                timeout=openai.Timeout(idle, connect=route.connect_timeout),
             )
-        return self._clients[base_url, key], [key]
+        return self._clients[which], self.secrets_of([route])
 
-    async def _once(self, client: openai.AsyncOpenAI, route: Model, body: dict[str, Any], secrets: list[str]) -> Reply:
-        try:
-            async with asyncio.timeout(TOTAL_SECONDS):
-                answer = await client.chat.completions.create(**_past_the_checks(body))
-                parts = answer if route.stream else _single(answer)
-                reply = await gather_reply(parts, route)
-        except TimeoutError:
-            raise ModelTrouble(f"{route.model}: no whole answer within {TOTAL_SECONDS:g} s") from None
-        except openai.APIStatusError as error:
-            raise classify(error, route, secrets) from None
-        except openai.APIConnectionError as error:
-            raise _Passing(f"the connection failed ({type(error.__cause__ or error).__name__})") from None
-        except openai.APIError as error:
-            raise _Passing(f"the server reported an error: {_short(error, secrets)}") from None
-        except (openai.OpenAIError, ValueError) as error:
-            raise _Passing(f"the answer cannot be read ({type(error).__name__})") from None
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2", "h11"):
+    async def _learning(
+        self,
+        client: openai.AsyncOpenAI,
+        number: int,
+        route: Model,
+        ask: Ask,
+        trail: Trail,
+        until: float,
+        sink: Sink,
+        secrets: list[str],
+    ) -> Reply:
+        """Asks; a refusal that a known quirk of servers explains is mended, remembered and asked again, once each."""
+        while True:
+            quirks = quirks_of(route, trail.learned(number))
+            mode = mode_of(route, ask, quirks)
+            wire = wire_responses if route.api == "responses" else wire_chat
+            body = wire.request_body(route, ask, quirks, mode)
+            await sink.start()
+            collector = wire.Collector(route, body, mode, sink)
+            try:
+                reply = await self._once(client, route, body, collector, until, secrets)
+            except _Refused as refused:
+                quirk = quirk_behind(refused.status, refused.said, quirks, wire.features(body))
+                trail.book()
+                if quirk is None:
+                    raise refused.failure from None
+                trail.learn(number, quirk)
+            except Filtered:
+                return Reply(finish_reason="content_filter", model=route.model, route=number, usage=trail.one())
+            except Passing as error:
+                trail.book(error.usage, unusable=error.unusable, sent=error.sent)
                 raise
-            raise _Passing(f"the answer was cut off ({type(error).__name__})") from None  # the SDK lets these through
-        return reply
+            else:
+                reply.route, reply.quirks = number, trail.learned(number)
+                return _without(reply, secrets)
+
+    async def _once(
+        self,
+        client: openai.AsyncOpenAI,
+        route: Model,
+        body: dict[str, Any],
+        collector: "wire_chat.Collector | wire_responses.Collector",
+        until: float,
+        secrets: list[str],
+    ) -> Reply:
+        seconds = max(1.0, min(route.total_timeout, until - time.monotonic()))
+        try:
+            async with asyncio.timeout(seconds), _post(client, route, body) as answer:
+                data = answer.iter_bytes()
+                async with aclosing(read_objects(data)) as parts:
+                    async for part in parts:
+                        await collector.feed(part)
+                reply = collector.end()
+                await _drain(data)
+                return reply
+        except TimeoutError:
+            raise Passing(f"no whole answer within {seconds:.0f} s") from None
+        except openai.APIStatusError as error:
+            said = cut(redact(str(error.message), secrets), 500)
+            raise _Refused(error.status_code, said, of_status(error, route, said)) from None
+        except ServerError as error:
+            raise _in_answer(error, route, secrets) from None
+        except openai.APIConnectionError as error:
+            name = type(error.__cause__ or error).__name__
+            raise Passing(f"the connection failed ({name})", sent="Connect" not in name) from None
+        except (openai.OpenAIError, OSError, ValueError) as error:
+            raise Passing(f"the answer cannot be read ({type(error).__name__})") from None
+        except Passing as error:
+            raise Passing(redact(str(error), secrets), usage=error.usage, unusable=error.unusable) from None
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in HTTP_MODULES:
+                raise
+            raise Passing(f"the answer was cut off ({type(error).__name__})") from None  # the SDK lets these through
 
 
-def request_body(route: Model, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """The body of a Chat Completions request; only what the bundle sets is sent."""
-    body: dict[str, Any] = {"model": route.model, "messages": messages, "stream": route.stream}
-    if tools:
-        body["tools"] = tools
-    if route.max_output_tokens is not None:
-        body["max_tokens" if _is_compatible(route) else "max_completion_tokens"] = route.max_output_tokens
-    if route.temperature is not None:
-        body["temperature"] = route.temperature
-    if route.stream:
-        body["stream_options"] = {"include_usage": True}
-    return body
+class _StopAt(stop_base):
+    """Stops at a moment of the monotonic clock."""
+
+    def __init__(self, moment: float) -> None:
+        self._moment = moment
+
+    def __call__(self, retry_state: RetryCallState) -> bool:
+        return time.monotonic() > self._moment
 
 
-def _past_the_checks(body: dict[str, Any]) -> dict[str, Any]:
-    """The arguments for the SDK. It walks typed arguments in Python, which for a context of a thousand messages holds
-    the event loop for a second (measured); what stands in `extra_body` goes out as it is."""
-    large = {key: body[key] for key in ("messages", "tools") if key in body}
-    return {**body, **{key: [] for key in large}, "extra_body": large}
+class _Refused(Exception):
+    """A request that was answered with an error status."""
+
+    def __init__(self, status: int, said: str, failure: Exception) -> None:
+        super().__init__(said)
+        self.status, self.said, self.failure = status, said, failure
 
 
-def _is_compatible(route: Model) -> bool:
-    """Servers that only speak the older form of the limit; OpenAI's own reasoning models refuse it."""
-    return not route.model.startswith(("gpt-", "o1", "o3", "o4"))
+def _post(client: openai.AsyncOpenAI, route: Model, body: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
+    """The request, its answer unread. The SDK walks typed arguments in Python, which for a context of a thousand
+    messages holds the event loop for a second (measured); what stands in `extra_body` goes out as it is."""
+    if route.api == "responses":
+        return client.responses.with_streaming_response.create(model=route.model, extra_body=body)
+    return client.chat.completions.with_streaming_response.create(model=route.model, messages=[], extra_body=body)
 
 
-async def _single(answer: Any) -> AsyncIterator[Any]:
-    yield answer
+async def _drain(data: AsyncIterator[bytes]) -> None:
+    """Reads what comes after the end, so that the connection can be used again; a server may leave it open."""
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in data:
+                pass
+    except Exception:  # noqa: BLE001 - the reply is whole, whatever happens to its connection
+        return
 
 
-async def gather_reply(parts: AsyncIterator[Any], route: Model) -> Reply:
-    """Puts a reply together out of chunks (or the one whole answer). Raises _Passing unless it is whole."""
-    reply, calls = Reply(model=route.model), dict[int, dict[str, str]]()
-    text: list[str] = []
-    refusal: list[str] = []
-    usage, keys = None, set[str]()
-    async for part in parts:
-        keys.update(key for key, value in part.to_dict().items() if value)
-        usage = part.usage or usage
-        reply.model = part.model or reply.model
-        if (extra := part.to_dict().get("error")) is not None:
-            raise _Passing(f"the server reported an error inside its answer ({_keys(extra)})")
-        for choice in (part.choices or [])[:1]:
-            said = getattr(choice, "delta", None) or getattr(choice, "message", None)
-            reply.finish_reason = choice.finish_reason or reply.finish_reason
-            if said is None:
-                continue
-            text.append(said.content or "")
-            refusal.append(getattr(said, "refusal", None) or "")
-            for position, call in enumerate(said.tool_calls or []):
-                _collect(calls, getattr(call, "index", None), position, call)
-    reply.text, reply.refusal = "".join(text), "".join(refusal) or None
-    reply.calls = [RawCall(entry["id"], entry["name"], entry["arguments"]) for entry in calls.values()]
-    if reply.finish_reason is None:
-        if not (reply.text or reply.calls or reply.refusal):
-            raise _Passing(f"the answer holds no choice (its keys: {', '.join(sorted(keys)) or 'none'})")
-        raise _Passing("the answer ended without a finish reason: it was cut off")
-    reply.usage = price_usage(usage, route.price)
-    most = route.max_output_tokens
-    reply.cut = reply.finish_reason == "length" or (most is not None and reply.usage.output_tokens >= most)
+def _in_answer(error: ServerError, route: Model, secrets: list[str]) -> Exception:
+    told = error.body.get("message") if isinstance(error.body, dict) else error.body
+    failure = of_object(error.body, route, cut(redact(str(told), secrets), 500))
+    if isinstance(failure, Passing):
+        failure.usage = error.usage
+        return failure
+    return failure if isinstance(failure, Filtered) else _Refused(200, str(told), failure)
+
+
+def _without(reply: Reply, secrets: list[str]) -> Reply:
+    """The reply without what must not be recorded: a server may echo what it was sent."""
+    reply.text = redact(reply.text, secrets)
+    reply.refusal = redact(reply.refusal, secrets) if reply.refusal else None
+    reply.model = redact(reply.model, secrets)
+    reply.calls = [
+        type(call)(redact(call.provider_id, secrets), redact(call.name, secrets), redact(call.arguments, secrets))
+        for call in reply.calls
+    ]
+    if reply.reasoning and "text" in reply.reasoning:
+        reply.reasoning["text"] = redact(reply.reasoning["text"], secrets)
     return reply
-
-
-def _collect(calls: dict[int, dict[str, str]], index: int | None, position: int, call: Any) -> None:
-    entry = calls.setdefault(position if index is None else index, {"id": "", "name": "", "arguments": ""})
-    entry["id"] = call.id or entry["id"]
-    if call.function is not None:
-        entry["name"] = call.function.name or entry["name"]
-        entry["arguments"] += call.function.arguments or ""
-
-
-def price_usage(usage: Any, price: Price) -> Usage:
-    """The server's own count at the bundle's prices; without one, zeros marked as an estimate."""
-    if usage is None:
-        return Usage(requests=1, estimated=True)
-    cached = getattr(usage.prompt_tokens_details, "cached_tokens", None) or 0
-    cached_price = price.input if price.cached_input is None else price.cached_input
-    fresh = max(0, usage.prompt_tokens - cached)
-    cost = (fresh * price.input + cached * cached_price + usage.completion_tokens * price.output) / 1e6
-    return Usage(
-        requests=1,
-        input_tokens=usage.prompt_tokens,
-        output_tokens=usage.completion_tokens,
-        cached_tokens=cached,
-        cost_usd=round(cost, 9),
-    )
-
-
-def classify(error: openai.APIStatusError, route: Model, secrets: list[str]) -> Exception:
-    """The named failure for an HTTP status."""
-    status, text = error.status_code, f"{route.model}: HTTP {error.status_code}: {_short(error, secrets)}"
-    if status in (429, 503):
-        wait = retry_after(error.response.headers.get("retry-after"))
-        if wait is not None and wait > route.retry_after_cap:
-            return RateLimited(f"{text}; it asks to wait {wait:.0f} s", wait)
-        return ModelTrouble(text, retry_after=wait)
-    if status in (408, 409, 425) or status >= 500:
-        return _Passing(f"HTTP {status}: {_short(error, secrets)}")
-    if error.code == "context_length_exceeded" or "context length" in str(error.message).lower():
-        return ContextOverflow(f"{text}. The context is too long for this model")
-    return ModelRequestRejected(text)
-
-
-def retry_after(value: str | None) -> float | None:
-    """Seconds to wait, from a Retry-After header in either form; None when there is none that can be read."""
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None
-
-
-def _short(error: openai.APIError, secrets: list[str]) -> str:
-    return cut(redact(str(error.message), secrets), 500)
-
-
-def _keys(value: Any) -> str:
-    return ", ".join(sorted(value)) if isinstance(value, dict) else type(value).__name__
 
 
 __all__ = ["Gateway", "InvalidModelOutput", "Lookup", "Reply"]

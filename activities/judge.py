@@ -12,12 +12,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from activities.ancestry import NOTHING_HAPPENED, Ancestry, line
-from activities.canonical import digest, preview
-from activities.context import tool_message
+from activities.canonical import canonical, digest, preview
+from activities.context import Messages, tool_message
 from activities.entries import Entries
 from activities.ledger import Ledger
 from activities.manifest import Manifest, ToolSpec, wire_name
 from activities.policy import recovery_effect, rule_call
+from activities.repeats import repeated
+from activities.reply import RawCall
+from activities.structured import FINAL_TOOL
 from activities.tools import Registry
 from workflows.keys import branched_id, operation_id
 from workflows.messages import explain, loads
@@ -27,26 +30,23 @@ SHOWN_ARGUMENTS = 16_384
 """Bytes of arguments that a request to a person holds in full; larger ones are previews, and `perdure show` has all."""
 
 
-@dataclass(frozen=True)
-class RawCall:
-    """A call as the model sent it: nothing about it is trusted."""
-
-    provider_id: str
-    name: str
-    arguments: str
+MOST_CALLS = 128
+"""Calls of one turn that are answered at all; what a model sends beyond them is dropped from its message."""
 
 
 @dataclass
 class Judged:
-    """A call with its decision, as the workflow gets it, and as the context keeps it."""
+    """A call with its decision, as the workflow gets it, and as the context keeps it. `fault`: what is wrong with it,
+    of the kinds that are counted."""
 
     call: Call
     message: dict[str, Any]
+    fault: str | None = None
 
 
 @dataclass
 class Bench:
-    """Judges the calls of one turn, in order."""
+    """Judges the calls of one turn, in order. `context` is what the model had been told."""
 
     request: TurnRequest
     manifest: Manifest
@@ -54,37 +54,46 @@ class Bench:
     entries: Entries
     ledger: Ledger
     ancestry: Ancestry
+    context: Messages
     cut: bool = False
     abandoned: dict[str, EffectRecord] = field(default_factory=dict)
+    runs: int = 0
     numbers: dict[str, int] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
 
     async def judge(self, raw: Sequence[RawCall]) -> list[Judged]:
         """One decision for every call."""
         self.numbers = dict(self.request.numbers)
-        return [await self._judge(index, call) for index, call in enumerate(raw)]
+        return [await self._judge(index, call) for index, call in enumerate(raw[:MOST_CALLS])]
 
     async def _judge(self, index: int, raw: RawCall) -> Judged:
         call_id = f"{self.request.turn}.{index}"
         spec = self.manifest.tool(raw.name)
-        tool = spec.name if spec else preview(raw.name, 64)
+        tool = spec.name if spec else preview(raw.name, 64) or "unnamed"
         try:
-            arguments = parse_arguments(raw.arguments, self.cut)
+            arguments = parse_arguments(raw.arguments, self.cut, spec)
         except ValueError as error:
             message = _message(call_id, raw, {"malformed_arguments": preview(raw.arguments)})
-            return await self._answered(call_id, tool, message, f"{error}. The call was not run.")
+            fault = "truncated" if self.cut else "malformed"
+            return await self._answered(call_id, tool, message, f"{error}. The call was not run.", fault)
         message = _message(call_id, raw, arguments)
         if spec is None:
-            names = ", ".join(wire_name(each.name) for each in self.manifest.tools) or "none"
-            return await self._answered(call_id, tool, message, f"There is no tool {tool!r}. The tools are: {names}.")
+            return await self._answered(call_id, tool, message, self._no_such_tool(tool), "unknown_tool")
         try:
             final = final_arguments(self.registry, spec, arguments)
         except ValueError as error:
-            return await self._answered(call_id, tool, message, f"{error}. The call was not run.")
+            return await self._answered(call_id, tool, message, f"{error}. The call was not run.", "unfit")
         if index >= self.manifest.file.limits.calls_per_turn:
             most = self.manifest.file.limits.calls_per_turn
-            return await self._answered(call_id, tool, message, f"Only {most} calls are run in one turn; call again.")
+            text = f"Only {most} calls are run in one turn; call again. The call was not run."
+            return await self._answered(call_id, tool, message, text, "too_many")
         return await self._decide(call_id, spec, final, message)
+
+    def _no_such_tool(self, tool: str) -> str:
+        if tool == FINAL_TOOL:
+            return f"Call {FINAL_TOOL} alone, once the other calls are answered. The call was not run."
+        names = ", ".join(wire_name(each.name) for each in self.manifest.tools) or "none"
+        return f"There is no tool {tool!r}. The tools are: {names}."
 
     async def _decide(self, call_id: str, spec: ToolSpec, final: dict[str, Any], message: dict[str, Any]) -> Judged:
         request_digest = digest_request(spec, final)
@@ -96,10 +105,14 @@ class Bench:
             return await self._answered(call_id, spec.name, message, f"The same as call {same}. It was not run again.")
         self.seen[request_digest] = call_id
         if self.cut and effect != "read":
-            return await self._answered(call_id, spec.name, message, f"{_CUT}. The call was not run.")
-        decision, reason, timeout = ruling(self.manifest, self.registry, spec, final)
+            return await self._answered(call_id, spec.name, message, f"{_CUT}. The call was not run.", "truncated")
+        decision, reason, timeout = self._rule(spec, final, message)
         if decision == "deny":
             return await self._answered(call_id, spec.name, message, f"Denied by policy ({reason}). It was not run.")
+        if self.request.calls_left is not None and self.runs >= self.request.calls_left:
+            text = "The run's limit of tool calls is reached. The call was not run."
+            return await self._answered(call_id, spec.name, message, text)
+        self.runs += 1
         asks = spec.question or decision == "ask"
         # A read that nobody is asked about has no record anywhere, so it needs no name in every turn of the history.
         operation = await self._operation(spec, effect, request_digest) if asks or effect != "read" else None
@@ -127,6 +140,15 @@ class Bench:
             arguments_preview=shown if isinstance(shown, str) else None,
         )
         return Judged(call, message)
+
+    def _rule(self, spec: ToolSpec, final: dict[str, Any], message: dict[str, Any]) -> tuple[str, str, float]:
+        """What policy says; and a call that fails again and again asks a person, whatever it is."""
+        decision, reason, timeout = ruling(self.manifest, self.registry, spec, final)
+        if decision == "allow" and not spec.question:
+            again = repeated(self.context, message["tool"], json.loads(message["arguments"]), self.manifest.file.limits)
+            if again is not None:
+                return "ask", again, timeout
+        return decision, reason, timeout
 
     async def _operation(self, spec: ToolSpec, effect: str, request_digest: str) -> str:
         """The call's name: the run's own count. After a reset the path before it may have used that number: for the
@@ -163,9 +185,12 @@ class Bench:
             said.append(f"a path that was left made {len(left)} effect(s) with this tool, the last: {line(left[-1])}")
         return "; ".join(said), None
 
-    async def _answered(self, call_id: str, tool: str, message: dict[str, Any], text: str) -> Judged:
+    async def _answered(
+        self, call_id: str, tool: str, message: dict[str, Any], text: str, fault: str | None = None
+    ) -> Judged:
         ref = await self.entries.put(self.request.thread, tool_message(call_id, tool, text), text)
-        return Judged(Call(id=call_id, tool=tool, decision="answered", answer=ref, reason=preview(text)), message)
+        call = Call(id=call_id, tool=tool, decision="answered", answer=ref, reason=preview(text))
+        return Judged(call, message, fault)
 
 
 _CUT = "The output limit cut this call: send it again in smaller pieces"
@@ -176,29 +201,35 @@ def ruling(manifest: Manifest, registry: Registry, spec: ToolSpec, final: dict[s
     found = rule_call(manifest, spec, final)
     tool = registry.get(spec.name)
     if found.decision == "allow" and tool is not None and tool.guard is not None:
-        reason = tool.guard(final, manifest.file.options.get(spec.name, {}))
+        try:
+            reason = tool.guard(final, manifest.file.options.get(spec.name, {}))
+        except Exception as error:  # noqa: BLE001 - a tool's own code
+            reason = f"its guard failed ({type(error).__name__})"
         if reason is not None:
             return "ask", reason, found.timeout
     return found.decision, found.reason, found.timeout
 
 
-def parse_arguments(text: str, cut: bool = False) -> dict[str, Any]:
-    """The arguments as an object; nothing and `null` count as an empty one. Raises ValueError that says why."""
+def parse_arguments(text: str, cut: bool = False, spec: ToolSpec | None = None) -> dict[str, Any]:
+    """The arguments as an object. Nothing and `null` count as an empty one, except for a tool that requires some.
+    Raises ValueError that says why not."""
     try:
         value = loads(text) if text.strip() else {}
+        canonical(value)
     except ValueError as error:
         if cut:
             raise ValueError(_CUT) from None
-        raise ValueError(f"The arguments are malformed ({error}): {preview(text)!r}") from None
-    if value is None:
+        raise ValueError(f"The arguments are malformed ({_whole_characters(str(error))}): {preview(text)!r}") from None
+    if value is None and not (spec is not None and spec.parameters.get("required")):
         return {}
     if not isinstance(value, dict):
-        raise ValueError(f"The arguments must be a JSON object, not {type(value).__name__}")
-    try:
-        _json(value).encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError("The arguments hold half of a surrogate pair, which is no character") from None
+        kind = "null" if value is None else type(value).__name__
+        raise ValueError(f"The arguments must be a JSON object, not {kind}")
     return value
+
+
+def _whole_characters(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def final_arguments(registry: Registry, spec: ToolSpec, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -23,11 +23,38 @@ class Price(Part):
     output: float = 0.0
 
 
+Profile = Literal[
+    "auto",
+    "openai",
+    "compatible",
+    "vllm",
+    "ollama",
+    "llamacpp",
+    "litellm",
+    "reasoning_back",
+    "reasoning_forbidden",
+    "plain",
+]
+"""What a server is like, as far as it is known beforehand (see `activities.profiles`)."""
+
+FailureKind = Literal["trouble", "rate_limit", "rejected", "overflow", "invalid", "refused", "content_filtered"]
+"""Why another route may be asked."""
+
+FALL_BACK: tuple[FailureKind, ...] = ("trouble", "rate_limit", "rejected", "overflow", "invalid")
+
+
 class Model(Part):
-    """One route to a model. Routes are tried in order."""
+    """One route to a model. Routes are tried in order; `fall_back_on` says after which failures of this one the next
+    is asked."""
 
     model: str
-    api: Literal["chat"] = "chat"
+    api: Literal["chat", "responses"] = "chat"
+    profile: Profile = "auto"
+    structured: Literal["auto", "native", "tool", "prompt"] = "auto"
+    fall_back_on: tuple[FailureKind, ...] = FALL_BACK
+    connect_timeout: Annotated[Seconds, Field(gt=0, le=60)] = 10.0
+    idle_timeout: Annotated[Seconds, Field(gt=0, le=600)] = 60.0
+    total_timeout: Annotated[Seconds, Field(gt=0, le=720)] = 600.0
     base_url_env: str = "OPENAI_BASE_URL"
     api_key_env: str = "OPENAI_API_KEY"
     stream: bool = True
@@ -82,8 +109,13 @@ class Caps(Part):
     """Caps on what one run may do wrong, on what a tool may say to the model (characters), and on how long the history
     of one execution grows before the run continues as new."""
 
-    calls_per_turn: Annotated[int, Field(gt=0)] = 32
+    calls_per_turn: Annotated[int, Field(gt=0, le=128)] = 32
     bad_turns: Annotated[int, Field(gt=0)] = 5
+    truncations: Annotated[int, Field(gt=0)] = 5
+    repairs: Annotated[int, Field(ge=0)] = 2
+    faulty_turns: Annotated[int, Field(gt=0)] = 10
+    same_failures: Annotated[int, Field(gt=0)] = 3
+    same_calls: Annotated[int, Field(gt=0)] | None = None
     denials: Annotated[int, Field(gt=0)] = 5
     tool_output: Annotated[int, Field(ge=1000)] = 50_000
     history_events: Annotated[int, Field(ge=50)] = 4000

@@ -11,6 +11,7 @@ from activities.canonical import digest, preview
 from activities.checkpoints import Checkpoint, Inputs, now_iso
 from activities.durations import Seconds
 from activities.errors import InvalidInput
+from activities.manifest import Caps
 from activities.schemas import check_schema
 from activities.world import World
 from workflows.catalog import OPEN
@@ -78,6 +79,7 @@ class OpenActivities:
             max_bad_turns=manifest.file.limits.bad_turns,
             history_events=manifest.file.limits.history_events,
             history_bytes=manifest.file.limits.history_bytes,
+            max_faults=caps_of(manifest.file.limits),
             search_attributes=self._world.has_search_attributes,
             repeat=wanted.repeat or manifest.file.effects.repeat,
             on_end=manifest.file.effects.on_end,
@@ -133,6 +135,11 @@ def check_output_schema(schema: dict[str, Any]) -> None:
         check_schema(schema)
     except ValueError as error:
         raise ValueError(f"field `output_schema`: {error}") from None
+
+
+def caps_of(limits: Caps) -> dict[str, int]:
+    """For how many turns in a row each kind of fault is borne; `any` stands for those that are not named."""
+    return {"truncated": limits.truncations, "schema": limits.repairs + 1, "any": limits.faulty_turns}
 
 
 def tighter(bundle: Limits, wanted: Limits) -> Limits:

@@ -3,44 +3,57 @@
 The checkpoint is the commit of the turn. An attempt that finds it returns what it says: nothing is paid for twice.
 """
 
+import asyncio
 import time
+import traceback
 from typing import Any
 
-import jsonschema
 from pydantic import ValidationError
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
+from activities import compaction
 from activities.ancestry import brief, fact
-from activities.canonical import digest, preview
+from activities.canonical import digest
 from activities.checkpoints import Checkpoint, Inputs, Outputs, now_iso, same_request
 from activities.context import Messages, check, user_message
-from activities.errors import CheckpointDamaged, ModelTrouble, ModelUnavailable, cut
+from activities.errors import CheckpointDamaged, ContextOverflow, Failure, ModelTrouble, ModelUnavailable, RateLimited
 from activities.execution import heartbeats
-from activities.gateway import Reply
-from activities.judge import Bench, Judged
-from activities.manifest import Manifest, Model
-from activities.render import render, tools
+from activities.judge import Bench
+from activities.manifest import Manifest
+from activities.reading import read_reply
+from activities.reply import Ask, Reply
+from activities.routing import Router
+from activities.streaming import StreamWriter
+from activities.trail import Trail
 from activities.world import World
 from workflows.catalog import MODEL_TURN
 from workflows.keys import checkpoint_key
-from workflows.messages import decode_json, loads
-from workflows.records import EffectRecord, Head, Ref, Turn, TurnKind, TurnRequest
+from workflows.records import EffectRecord, Ref, Turn, TurnRequest
 
-OUTPUT_BYTES = 1_000_000
-"""The most of a final answer that travels through history."""
+ATTEMPT_SECONDS = 780.0
+"""The whole time of one attempt at a turn, all routes and quick retries: within the activity's own limit."""
+
+MOST_CRASHES = 5
+"""Attempts at one turn that may end with an error of ours, which is no failure with a name."""
 
 
 class TurnActivities:
     """Takes turns."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        self._world, self._router = world, Router(world.gateway)
 
     @activity.defn(name=MODEL_TURN.name)
     async def turn(self, request: TurnRequest) -> Turn:
         """One turn. Raises the model's failures (see `activities.errors`), CheckpointDamaged, CheckpointConflict."""
-        async with heartbeats(first_failure()):  # a long run takes its time to load
-            return await self._turn(request)
+        try:
+            async with heartbeats():  # a long run takes its time to load
+                return await self._turn(request)
+        except (ApplicationError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - it must end some time, with a name
+            raise await self._crashed(request, error) from None
 
     async def _turn(self, request: TurnRequest) -> Turn:
         refs, new = await self._world.contexts.store_items(request.thread, request.new)
@@ -58,8 +71,14 @@ class TurnActivities:
         manifest = await self._world.bundles.manifest(request.bundle)
         context = [*await self._world.contexts.load(request.thread, request.head), *new]
         check(context)
-        reply = await self._ask(manifest.file.model, render(manifest, context), tools(manifest))
-        turn, message = await self._judge(request, manifest, context, reply, abandoned)
+        trail = await Trail.load(self._world.store, request)
+        try:
+            reply = await self._ask(request, manifest, context, trail)
+        except Failure as error:
+            failed = self._failed(error, trail, manifest)
+            await trail.save(self._world.store, request)
+            raise failed from None
+        turn, message = await self._read(request, manifest, context, reply, trail, abandoned)
         if files != request.files:
             turn = turn.model_copy(update={"files": files})
         record = self._record(request, refs, asked, turn, message, manifest)
@@ -67,59 +86,81 @@ class TurnActivities:
         added = sum(ref.bytes for ref in refs)
         return recorded_turn(await self._world.contexts.commit(record, request.head, context, added))
 
-    async def _ask(self, routes: list[Model], messages: Messages, offered: list[dict[str, Any]]) -> Reply:
-        """The first route's answer, with heartbeats that carry since when it has been failing."""
-        route, since = routes[0], first_failure()
-        try:
-            async with heartbeats(since):
-                return await self._world.gateway.ask(route, messages, offered)
-        except ModelTrouble as error:
-            failing_since = since or time.time()
-            activity.heartbeat(failing_since)
-            if time.time() - failing_since < route.unavailable_after:
-                raise
-            raise ModelUnavailable(
-                f"{error.message}; failing for {time.time() - failing_since:.0f} s, longer than unavailable_after"
-            ) from None
-
-    async def _judge(
+    async def _read(
         self,
         request: TurnRequest,
         manifest: Manifest,
         context: Messages,
         reply: Reply,
+        trail: Trail,
         abandoned: list[EffectRecord],
     ) -> tuple[Turn, dict[str, Any] | None]:
-        kind, judged, world = kind_of(reply), list[Judged](), self._world
-        left = {effect.operation_id: effect for effect in abandoned}
-        if kind == "calls":
-            bench = Bench(
-                *(request, manifest, world.registry, world.entries, world.ledger, world.ancestry, reply.cut, left)
-            )
-            judged = await bench.judge(reply.calls)
-        output, structured, nudge = reply.refusal or reply.text, None, None
-        if kind == "empty":
-            nudge = (
-                "Your last message was cut off at the output limit." if reply.cut else "Your last message was empty."
-            )
-            nudge += " Call a tool, or give your final answer."
-        elif kind == "answer" and (schema := context[0].get("output_schema")) is not None:
-            structured, nudge = read_structured(output, schema)
-            kind = "empty" if nudge else "answer"
-        turn = Turn(
-            head=Head(branch=request.branch, sequence=request.turn, sha256=""),
-            kind=kind,
-            text=preview(output),
-            calls=[each.call for each in judged],
-            usage=reply.usage,
-            model=reply.model,
-            output=cut(output, OUTPUT_BYTES) if kind not in ("calls", "empty") else None,
-            structured=structured,
-            nudge=nudge,
-            abandoned=[brief(effect) for effect in left.values()] if set(left) != set(request.abandoned) else None,
+        world, left = self._world, {effect.operation_id: effect for effect in abandoned}
+        bench = Bench(
+            *(request, manifest, world.registry, world.entries, world.ledger, world.ancestry, context, reply.cut, left)
         )
-        message = {"role": "assistant", "text": output, "calls": [each.message for each in judged]}
-        return turn, message if output or judged else None
+        turn, message = await read_reply(reply, bench, context, trail.usage)
+        if set(left) != set(request.abandoned):
+            turn = turn.model_copy(update={"abandoned": [brief(effect) for effect in left.values()]})
+        if message is not None and trail.compaction is not None:
+            message["compaction"] = trail.compaction
+        return turn, message
+
+    async def _ask(self, request: TurnRequest, manifest: Manifest, context: Messages, trail: Trail) -> Reply:
+        """The reply; a context that is too long is made smaller once, and asked with once more."""
+        until, most = time.monotonic() + ATTEMPT_SECONDS, manifest.file.limits.tool_output
+        prefix = f"{trail.requests:04d}-{activity.info().attempt:04d}"
+        secrets = self._world.gateway.secrets_of(manifest.file.model)
+        sink = StreamWriter(self._world.store, request.thread, request.branch, request.turn, prefix, secrets)
+
+        async def ask() -> Reply:
+            shown, shorter = compaction.compacted(context)
+            if trail.compaction is not None:
+                shown, shorter = compaction.apply(context, trail.compaction), trail.compaction["tool_output"]
+            question = Ask(
+                manifest.prompt,
+                shown,
+                manifest.tools,
+                min(most, shorter or most),
+                context[0].get("output_schema"),
+            )
+            return await self._router.reply(manifest.file.model, question, trail, until, sink)
+
+        try:
+            reply = await ask()
+        except ContextOverflow as error:
+            if trail.compaction is not None:
+                raise
+            trail.compaction = compaction.plan(context, most, str(error.details[0]) if error.details else "")
+            if trail.compaction is None:
+                raise
+            reply = await ask()
+        await sink.flush(end=True)
+        return reply
+
+    def _failed(self, error: Failure, trail: Trail, manifest: Manifest) -> Failure:
+        """The failure to end the attempt with: trouble that lasts for too long has another name."""
+        if isinstance(error, RateLimited):
+            trail.since = None  # the run is parked for as long as the server asked for
+        if not isinstance(error, ModelTrouble):
+            return error
+        failing = trail.failing()
+        if failing < manifest.file.model[0].unavailable_after:
+            return error
+        return ModelUnavailable(f"{error.message}; failing for {failing:.0f} s, longer than unavailable_after")
+
+    async def _crashed(self, request: TurnRequest, error: Exception) -> Failure:
+        """A named failure for an error of ours: its kind and place only, since its text may hold anything."""
+        trail = await Trail.load(self._world.store, request)
+        trail.crashes += 1
+        await trail.save(self._world.store, request)
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "activities" in frame.filename]
+        where = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "unknown place"
+        said = f"an unexpected {type(error).__name__} at {where} ended attempt {trail.crashes} at turn {request.turn}"
+        activity.logger.error("model.turn: %s", said)
+        if trail.crashes < MOST_CRASHES and activity.info().attempt < 10 * MOST_CRASHES:
+            return ModelTrouble(said)
+        return ModelUnavailable(f"{said}. Retries do not mend it: report it, then fork from the last checkpoint")
 
     def _record(
         self,
@@ -158,39 +199,3 @@ def recorded_turn(found: Checkpoint) -> Turn:
     except ValidationError:
         raise CheckpointDamaged(f"checkpoint {found.sequence} of {found.thread} holds no turn") from None
     return turn.model_copy(update={"head": found.head(), "bytes": found.size, "at": found.timestamp})
-
-
-def kind_of(reply: Reply) -> TurnKind:
-    """What a reply is. Calls decide, not the finish reason; but what a filter or a refusal stopped is not acted on."""
-    if reply.refusal:
-        return "refused"
-    if reply.finish_reason == "content_filter":
-        return "content_filtered"
-    if reply.calls:
-        return "calls"
-    if not reply.text.strip() or reply.finish_reason == "length":
-        return "empty"
-    return "answer"
-
-
-def read_structured(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
-    """The JSON of a final answer, out of a code fence if it stands in one; and what is wrong with it, if anything."""
-    body = text.strip()
-    if "```" in body:
-        body = body.split("```")[1].removeprefix("json").strip()
-    try:
-        value = loads(body)
-        jsonschema.validate(value, schema)
-    except ValueError as error:
-        return None, f"Your final answer is not JSON ({error}). Give one JSON value and nothing else."
-    except jsonschema.ValidationError as error:
-        where = "/".join(str(part) for part in error.absolute_path) or "the value"
-        return None, f"Your final answer does not satisfy the schema: {where}: {error.message[:300]}"
-    return value, None
-
-
-def first_failure() -> float | None:
-    """Since when this turn's model requests have been failing, as the last attempt's heartbeat says (Unix time)."""
-    details = activity.info().heartbeat_details
-    since = decode_json(details[0]) if details else None
-    return float(since) if isinstance(since, int | float) else None

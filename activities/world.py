@@ -9,7 +9,7 @@ from activities.canonical import digest
 from activities.checkpoints import Checkpoints
 from activities.context import Contexts
 from activities.entries import Entries
-from activities.errors import redact
+from activities.errors import redact, spellings
 from activities.gateway import Gateway, Lookup
 from activities.ledger import Ledger
 from activities.manifest import ToolSpec
@@ -42,7 +42,8 @@ class World:
         has_search_attributes: bool = False,
     ) -> None:
         self.store, self.registry, self.executor = store, registry, executor
-        self.gateway = Gateway(lookup)
+        self.secrets = spellings([*(credentials or {}).values(), *secrets])
+        self.gateway = Gateway(lookup, self.secrets)
         self.entries = Entries(store)
         self.checkpoints = Checkpoints(store)
         self.segments = Segments(store, self.checkpoints, self.entries)
@@ -53,7 +54,6 @@ class World:
         self.bundles = Bundles(store, bundle_folders)
         self.workspaces = Workspaces(store, self.entries, workspaces)
         self.credentials = dict(credentials or {})
-        self.secrets = (*self.credentials.values(), *secrets)
         self.private_hosts = tuple(private_hosts)
         self.build_id = build_id
         self.has_search_attributes = has_search_attributes

@@ -83,14 +83,12 @@ class AgentRun(ToolCalls, Queries):
                 closing = await self._store_files()
                 if not state.inbox:  # else somebody spoke meanwhile
                     return self._result("completed", closing, turn)
+            fault = state.too_faulty()
             state.end_turn()
             if state.requests.denials >= state.opened.max_denials:
                 return await self._close("denied", reason=f"people denied {state.requests.denials} requests")
-            if state.bad_turns >= state.opened.max_bad_turns:
-                said = (
-                    f"{state.bad_turns} turns in a row held nothing that can be used; the last: {turn.text or 'empty'}"
-                )
-                raise ApplicationError(said, type="InvalidModelOutput", non_retryable=True)
+            if fault is not None:
+                raise ApplicationError(fault, type="InvalidModelOutput", non_retryable=True)
 
     async def _begin(self, value: RawValue | None, rest: Sequence[RawValue]) -> None:
         info = workflow.info()
@@ -129,6 +127,8 @@ class AgentRun(ToolCalls, Queries):
                 branched=state.branched,
                 session=state.session,
                 files=state.files,
+                quirks=state.quirks,
+                calls_left=state.calls_left(),
             )
             return catalog.MODEL_TURN.run(request, summary=f"model turn {number}")
 

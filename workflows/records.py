@@ -137,6 +137,7 @@ class Opening(Record):
     max_bad_turns: int = 5
     history_events: int = 4000
     history_bytes: int = 4_000_000
+    max_faults: dict[str, int] = Field(default_factory=dict)
     search_attributes: bool = False
     repeat: Repeat = "ask"
     on_end: OnEnd = "keep"
@@ -186,12 +187,18 @@ class TurnRequest(Record):
     ancestry: list[str] = Field(default_factory=list)
     abandoned: list[str] = Field(default_factory=list)
     files: Files = Files()
+    quirks: dict[str, list[str]] = Field(default_factory=dict)
+    calls_left: int | None = None
 
 
 class Turn(Record):
     """Output of `model.turn`. `bytes` and `at`: size and time of its checkpoint. `text` is a preview, `output` the
     whole final text where there is one, `nudge` what the model is told when its turn was no turn (kind `empty`).
-    `abandoned`: the effects of paths that were left, where that list has changed."""
+
+    `abandoned`: the effects of paths that were left, where that list has changed. `route`: which of the bundle's models
+    answered. `faults`: what was wrong with it, of the kinds that are counted. `quirks`: what was found out about
+    servers, by route. `reserve`: what the next call costs at least.
+    """
 
     head: Head
     bytes: int = 0
@@ -206,6 +213,10 @@ class Turn(Record):
     model: str = ""
     abandoned: list[EffectRecord] | None = None
     files: Files | None = None
+    route: int = 0
+    faults: list[str] = Field(default_factory=list)
+    quirks: dict[str, list[str]] = Field(default_factory=dict)
+    reserve: Usage | None = None
 
 
 class Resolution(Record):

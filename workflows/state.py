@@ -65,6 +65,9 @@ class RunState(BaseModel):
     finishing: bool = False
     idle: bool = False
     bad_turns: int = 0
+    faults: dict[str, int] = Field(default_factory=dict)
+    quirks: dict[str, list[str]] = Field(default_factory=dict)
+    reserve: Usage | None = None
     busy_since: datetime | None = None
     files: Files = Files()
     applied: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -108,6 +111,9 @@ class RunState(BaseModel):
             self.abandoned = {effect.operation_id: effect for effect in turn.abandoned}
         futile = turn.kind == "empty" or (turn.kind == "calls" and all(c.decision == "answered" for c in turn.calls))
         self.bad_turns = self.bad_turns + 1 if futile else 0
+        self.faults = {fault: self.faults.get(fault, 0) + 1 for fault in turn.faults}
+        self.quirks = {**self.quirks, **turn.quirks}
+        self.reserve = turn.reserve
 
     def book_checkpoint(self, head: Head, step_id: str, size: int, at: str, parent: str | None) -> None:
         """Books one line of the query `checkpoints`."""
@@ -186,9 +192,31 @@ class RunState(BaseModel):
         }
 
     def reached(self) -> dict[str, float]:
-        """The limits that are reached, with their values."""
-        limits = self.limits.model_dump(exclude_none=True)
-        return {name: limit for name, limit in limits.items() if self.used_now()[name] >= limit}
+        """The limits that are reached, or would be passed by what the next model call costs at least."""
+        limits, used = self.limits.model_dump(exclude_none=True), self.used_now()
+        reserve = self.reserve or Usage()
+        next_call = {"tokens": reserve.input_tokens, "cost_usd": reserve.cost_usd}
+        return {
+            name: limit
+            for name, limit in limits.items()
+            if used[name] >= limit or used[name] + next_call.get(name, 0) > limit
+        }
+
+    def calls_left(self) -> int | None:
+        """How many tool calls the limit still allows."""
+        most = self.limits.tool_calls
+        return None if most is None else max(0, most - self.used.tool_calls)
+
+    def too_faulty(self) -> str | None:
+        """Why the model's faults end the run; None while they do not."""
+        turn, opened = self.turn, self.opened
+        last = "" if turn is None else turn.nudge or turn.text or "empty"
+        if self.bad_turns >= opened.max_bad_turns:
+            return f"{self.bad_turns} turns in a row held nothing that can be used; the last: {last}"
+        for fault, count in self.faults.items():
+            if count >= opened.max_faults.get(fault, opened.max_faults.get("any", count + 1)):
+                return f"{count} turns in a row had the same fault ({fault}); the last: {last}"
+        return None
 
     def waiting_on(self) -> list[str]:
         """What the run waits for, apart from its own work."""

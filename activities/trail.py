@@ -1,0 +1,78 @@
+"""The trail of a turn that is not there yet: what its failed requests cost, since when they fail, and what was learned.
+
+It is written when an attempt ends without a turn, and read by the next one, on whichever worker: so failed requests
+count once they are known, and nobody fails for ever unseen. It is put in the store beside the checkpoints; who loses it
+loses counts, never a turn.
+"""
+
+import time
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from activities.errors import StoreUnavailable
+from activities.store import Store
+from workflows.keys import folder
+from workflows.records import TurnRequest, Usage
+
+
+class Trail(BaseModel):
+    """`since`: Unix time of the first failure of those in a row. `quirks`: by number of the route. `crashes`: attempts
+    that ended with an error of ours. `compaction`: the one that this turn has had."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    since: float | None = None
+    requests: int = 0
+    unusable: int = 0
+    crashes: int = 0
+    usage: Usage = Usage()
+    quirks: dict[str, list[str]] = Field(default_factory=dict)
+    compaction: dict[str, Any] | None = None
+
+    @classmethod
+    async def load(cls, store: Store, request: TurnRequest) -> Self:
+        """The trail of the attempts before this one; a new one with what the run knows of its servers."""
+        data = await store.get(_key(request))
+        try:
+            found = cls.model_validate_json(data) if data is not None else cls()
+        except ValidationError:
+            found = cls()
+        for route, quirks in request.quirks.items():
+            found.quirks[route] = sorted({*quirks, *found.quirks.get(route, ())})
+        return found
+
+    async def save(self, store: Store, request: TurnRequest) -> None:
+        """Writes it. A store that fails must not hide the failure that is being reported."""
+        try:
+            await store.put(_key(request), self.model_dump_json(exclude_defaults=True).encode())
+        except StoreUnavailable:
+            return
+
+    def book(self, usage: Usage | None = None, *, unusable: bool = False, sent: bool = True) -> None:
+        """Books a request that gave no turn, with its cost where it is known."""
+        if sent:
+            self.requests += 1
+            self.usage = self.usage.plus(usage or Usage(requests=1))
+        self.unusable += unusable
+
+    def one(self) -> Usage:
+        """The usage of a request that was refused before it cost anything."""
+        return Usage(requests=1)
+
+    def failing(self) -> float:
+        """For how many seconds requests have been failing; begins now where they have not."""
+        self.since = self.since or time.time()
+        return time.time() - self.since
+
+    def learned(self, route: int) -> set[str]:
+        """What was found out about a route's server."""
+        return set(self.quirks.get(str(route), ()))
+
+    def learn(self, route: int, quirk: str) -> None:
+        """Remembers a quirk."""
+        self.quirks[str(route)] = sorted({*self.learned(route), quirk})
+
+
+def _key(request: TurnRequest) -> str:
+    return f"{folder(request.thread)}/attempts/{request.branch}/{request.turn:08d}.json"

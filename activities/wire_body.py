@@ -1,0 +1,101 @@
+"""The bytes of an answer as JSON objects: a stream of server-sent events, or one body, whichever came."""
+
+import codecs
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Any
+
+from activities.reply import Passing
+
+MOST_BYTES = 32 * 1024 * 1024
+"""The most of one answer that is read. A server that sends without end must not fill the memory."""
+
+
+async def read_objects(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any]]:
+    """The objects of an answer. What is asked for does not decide, but what comes: servers mix both up.
+
+    Raises Passing for what is neither, and for more than `MOST_BYTES`.
+    """
+    decoder, lines = codecs.getincrementaldecoder("utf-8")("replace"), _Lines()
+    head, size = "", 0
+    as_stream: bool | None = None
+    async for data in body:
+        size += len(data)
+        if size > MOST_BYTES:
+            raise Passing(f"the answer is longer than {MOST_BYTES} bytes", unusable=True)
+        text = decoder.decode(data)
+        if as_stream is None or not as_stream:
+            head += text
+            if as_stream is None and head.strip("\ufeff \r\n\t"):
+                as_stream = head.lstrip("\ufeff \r\n\t")[0] not in "{["
+            if not as_stream:
+                continue
+            text, head = head.lstrip("\ufeff"), ""
+        for found in lines.feed(text):
+            yield found
+        if lines.done:
+            return
+    if as_stream:
+        for found in lines.end():
+            yield found
+    else:
+        yield _object(head + decoder.decode(b"", True), "the body")
+
+
+class _Lines:
+    """Server-sent events out of text in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._data: list[str] = []
+        self._event = ""
+        self.done = False
+
+    def feed(self, text: str) -> Iterator[dict[str, Any]]:
+        self._rest += text
+        *lines, self._rest = self._rest.split("\n")
+        for line in lines:
+            if self.done:
+                return
+            yield from self._line(line.rstrip("\r"))
+
+    def end(self) -> Iterator[dict[str, Any]]:
+        """What an event without an empty line after it leaves: some servers forget the last one."""
+        yield from self._line(self._rest.rstrip("\r"))
+        yield from self._line("")
+
+    def _line(self, line: str) -> Iterator[dict[str, Any]]:
+        field, _, value = line.partition(":")
+        if field == "data":
+            self._data.append(value.removeprefix(" "))
+        elif field == "event":
+            self._event = value.strip()
+        elif not line:
+            yield from self._dispatch()
+        elif line and field not in ("id", "retry", ""):
+            raise Passing("the stream holds what is no event", unusable=True)
+
+    def _dispatch(self) -> Iterator[dict[str, Any]]:
+        data, event, self._data, self._event = self._data, self._event, [], ""
+        whole = "\n".join(data).strip()
+        self.done = self.done or whole.endswith("[DONE]")
+        if not whole or whole == "[DONE]":
+            return
+        try:
+            found = [_object(whole, "an event")]
+        except Passing:
+            if len(data) < 2:
+                raise
+            found = [_object(line, "an event") for line in data if line.strip() not in ("", "[DONE]")]
+        for value in found:
+            yield {"error": value.get("error", value)} if event == "error" else value
+
+
+def _object(text: str, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Passing(f"{what} of the answer is not JSON", unusable=True) from None
+    if not isinstance(value, dict):
+        raise Passing(f"{what} of the answer is no object but {type(value).__name__}", unusable=True)
+    return value

@@ -1,0 +1,185 @@
+"""The Chat Completions format: the body of a request, and the reply out of chunks (or the one whole answer)."""
+
+import json
+from typing import Any
+
+from activities.manifest import Model
+from activities.render import cut_middle, schema_note, wire_ids
+from activities.reply import Ask, Delta, Mode, Passing, RawCall, Reply, ServerError, clean, count_usage, finish
+from activities.structured import final_tool, native_schema, offered
+
+USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "prompt_tokens_details")
+_SHARED = ("content", "refusal")
+
+
+def request_body(route: Model, ask: Ask, quirks: set[str], mode: Mode | None) -> dict[str, Any]:
+    """The body of a request; only what the bundle sets is sent."""
+    body: dict[str, Any] = {"model": route.model, "messages": messages(route, ask, quirks)}
+    tools = offered(ask, mode)
+    if tools:
+        body["tools"] = [{"type": "function", "function": tool} for tool in tools]
+    if ask.schema is not None and mode == "native":
+        body["response_format"] = {"type": "json_schema", "json_schema": native_schema(ask.schema)}
+    if route.max_output_tokens is not None:
+        name = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
+        body[name] = route.max_output_tokens
+    if route.temperature is not None and "no_temperature" not in quirks:
+        body["temperature"] = route.temperature
+    if route.stream and "no_stream" not in quirks:
+        body["stream"] = True
+        if "no_stream_options" not in quirks:
+            body["stream_options"] = {"include_usage": True}
+    return body
+
+
+def features(body: dict[str, Any]) -> set[str]:
+    """What a request held that a server may not take."""
+    found: set[str] = {
+        name for name in ("max_tokens", "max_completion_tokens", "temperature", "stream_options") if name in body
+    }
+    found |= {"messages"} | ({"stream"} if body.get("stream") else set())
+    found |= {"json_schema"} if "response_format" in body else set()
+    found |= {"null_text"} if any(message["content"] is None for message in body["messages"]) else set()
+    return found | ({"reasoning"} if any("reasoning_content" in message for message in body["messages"]) else set())
+
+
+def messages(route: Model, ask: Ask, quirks: set[str]) -> list[dict[str, Any]]:
+    """The system prompt, then the context, long tool results cut in the middle."""
+    ids = wire_ids(ask.context)
+    found = [{"role": "system", "content": ask.system}]
+    for message in ask.context:
+        made = _message(message, ids, ask.tool_output)
+        if made["role"] == "assistant":
+            _adapt(made, message, route, quirks)
+        if "merge_users" in quirks and made["role"] == "user" and found[-1]["role"] == "user":
+            made["content"] = f"{found.pop()['content']}\n\n{made['content']}"
+        found.append(made)
+    return found
+
+
+def _message(message: dict[str, Any], ids: dict[str, str], most: int) -> dict[str, Any]:
+    if message["role"] == "tool":
+        return {"role": "tool", "tool_call_id": ids[message["call"]], "content": cut_middle(message["text"], most)}
+    if message["role"] == "user":
+        return {"role": "user", "content": message["text"] + schema_note(message)}
+    if not message.get("calls"):
+        return {"role": "assistant", "content": message["text"]}
+    calls = [
+        {"id": ids[call["id"]], "type": "function", "function": {"name": call["tool"], "arguments": call["arguments"]}}
+        for call in message["calls"]
+    ]
+    return {"role": "assistant", "content": message["text"] or None, "tool_calls": calls}
+
+
+def _adapt(made: dict[str, Any], message: dict[str, Any], route: Model, quirks: set[str]) -> None:
+    if made["content"] is None and "text_not_null" in quirks:
+        made["content"] = ""
+    if "reasoning_back" in quirks:  # the key must be there, also where the model gave no reasoning that turn
+        kept = message.get("reasoning") or {}
+        own = kept.get("api") == "chat" and kept.get("model") == route.model
+        made["reasoning_content"] = kept.get("text", "") if own else ""
+
+
+class Collector:
+    """Puts a reply together out of the objects of an answer."""
+
+    def __init__(self, route: Model, body: dict[str, Any], mode: Mode | None, on_delta: Delta) -> None:
+        self._route, self._body, self._on_delta = route, body, on_delta
+        self._reply = Reply(model=route.model, mode=mode)
+        self._said: dict[str, list[str]] = {"content": [], "refusal": [], "reasoning": []}
+        self._calls: list[dict[str, str]] = []
+        self._open: dict[int, int] = {}
+        self._usage: Any = None
+        self._keys: set[str] = set()
+        self._whole = False
+
+    async def feed(self, part: dict[str, Any]) -> None:
+        """One object. Raises ServerError for one that reports an error."""
+        self._keys.update(key for key, value in part.items() if value)
+        self._usage = part.get("usage") or self._usage
+        if part.get("error"):
+            raise ServerError(part["error"], count_usage(self._usage, USAGE_FIELDS, self._route.price))
+        if isinstance(part.get("model"), str) and part["model"]:
+            self._reply.model = clean(part["model"])[:200]
+        choices = part.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and choice.get("index", 0) in (0, None):
+                await self._choice(choice)
+
+    async def _choice(self, choice: dict[str, Any]) -> None:
+        self._reply.finish_reason = clean(choice.get("finish_reason")) or self._reply.finish_reason
+        said = choice.get("delta")
+        if not isinstance(said, dict):
+            said = choice.get("message")
+            self._whole = isinstance(said, dict)
+        if not isinstance(said, dict):
+            return
+        reasoning = said.get("reasoning_content") or said.get("reasoning")
+        texts = {"content": _text(said.get("content")), "refusal": _text(said.get("refusal"))}
+        for kind, text in {**texts, "reasoning": reasoning if isinstance(reasoning, str) else ""}.items():
+            if text:
+                self._said[kind].append(text)
+                await self._on_delta("text" if kind == "content" else kind, text)
+        calls = said.get("tool_calls")
+        if not calls and isinstance(said.get("function_call"), dict):  # the form before there were tools
+            calls = [{"index": 0, "function": said["function_call"]}]
+        for position, call in enumerate(calls if isinstance(calls, list) else ()):
+            if isinstance(call, dict):
+                await self._call(position, call)
+
+    async def _call(self, position: int, call: dict[str, Any]) -> None:
+        index = call.get("index")
+        index = index if isinstance(index, int) else position
+        given = call.get("function")
+        function: dict[str, Any] = given if isinstance(given, dict) else {}
+        call_id = call["id"] if isinstance(call.get("id"), str) else ""
+        held = self._calls[self._open[index]] if index in self._open else None
+        if held is None or _starts_another(held, call_id, function):
+            self._open[index] = len(self._calls)
+            held = {"id": "", "name": "", "arguments": ""}
+            self._calls.append(held)
+        held["id"] = call_id or held["id"]
+        held["name"] = clean(function.get("name")) or held["name"]
+        piece = function.get("arguments")
+        held["arguments"] += piece if isinstance(piece, str) else clean(piece)
+        await self._on_delta("call", f"{held['name']} " if function.get("name") else clean(piece))
+
+    def end(self) -> Reply:
+        """The reply. Raises Passing unless it is whole."""
+        reply = self._reply
+        reply.text, reply.refusal = clean("".join(self._said["content"])), clean("".join(self._said["refusal"])) or None
+        reply.calls = [RawCall(clean(c["id"]), c["name"], c["arguments"]) for c in self._calls]
+        counted = count_usage(self._usage, USAGE_FIELDS, self._route.price)
+        if not (reply.finish_reason or self._whole or reply.text or reply.calls or reply.refusal):
+            keys = ", ".join(sorted(clean(key)[:40] for key in self._keys)[:20]) or "none"
+            raise Passing(f"the answer holds no choice (its keys: {keys})", usage=counted, unusable=True)
+        if reply.finish_reason is None and not self._whole:
+            raise Passing("the answer ended without a finish reason: it was cut off", usage=counted)
+        if reply.finish_reason == "error":
+            raise Passing("the server ended the answer with an error", usage=counted)
+        if reasoning := clean("".join(self._said["reasoning"])):
+            reply.reasoning = {"api": "chat", "model": self._route.model, "text": reasoning}
+        return finish(reply, self._body, counted, self._route)
+
+
+def _starts_another(held: dict[str, str], call_id: str, function: dict[str, Any]) -> bool:
+    """Some servers number every call of a turn 0: another id, or a name after whole arguments, begins the next one."""
+    if call_id and held["id"] and call_id != held["id"]:
+        return True
+    if not function.get("name") or not held["arguments"] or call_id:
+        return False
+    try:
+        json.loads(held["arguments"])
+    except ValueError:
+        return False
+    return True
+
+
+def _text(content: Any) -> str:
+    """A message's content: text, or parts that hold text."""
+    if isinstance(content, list):
+        return "".join(_text(part.get("text")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+__all__ = ["Collector", "features", "final_tool", "messages", "request_body"]
