@@ -153,7 +153,8 @@ class Gateway:
         except TimeoutError:
             raise Passing(f"no whole answer within {seconds:.0f} s") from None
         except openai.APIStatusError as error:
-            said = cut(redact(str(error.message), secrets), 500)
+            told = error.body.get("message") if isinstance(error.body, dict) else None
+            said = cut(redact(str(told or error.message), secrets), 500)
             raise _Refused(error.status_code, said, of_status(error, route, said)) from None
         except ServerError as error:
             raise _in_answer(error, route, secrets) from None

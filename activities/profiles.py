@@ -44,7 +44,7 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
     (r"stream_options|include_usage", "no_stream_options"),
     (r"temperature", "no_temperature"),
     (r"response_format|json_schema|text\.format|structured output", "no_json_schema"),
-    (r"stream\b.{0,40}(not |un)support|(not |un)support\w*.{0,40}\bstream", "no_stream"),
+    (r"stream(ing)?\b.{0,40}(not |un)support|(not |un)support\w*.{0,40}\bstream(ing)?\b", "no_stream"),
     (r"encrypted_content|\binclude\b", "no_include"),
     (r"must alternate|roles? (must|should) alternate|consecutive (user|messages)", "merge_users"),
     (r"content.{0,60}(null|none|empty|string)|(null|none).{0,60}content", "text_not_null"),

@@ -106,3 +106,44 @@ def late(play: Play, delay: float) -> Play:
 
 RESET: Play = lambda _: Raw(end="reset")  # noqa: E731
 STALL: Play = lambda _: Raw(end="stall")  # noqa: E731
+
+
+def respond(*items: Fields, status: str = "completed", usage: Fields | None = None, **more: Any) -> Play:
+    """A response (Responses API) of these output items, as events or whole, as it was asked for."""
+    counted = usage or {"input_tokens": 100, "output_tokens": 20, "input_tokens_details": {"cached_tokens": 40}}
+    body = {"id": "r", "object": "response", "model": "m", "status": status, "output": list(items), "usage": counted}
+    body |= more
+
+    def play(asked: Asked) -> Raw:
+        if not asked.streams:
+            return json_body(body)(asked)
+        return stream(*response_events(body))(asked)
+
+    return play
+
+
+def response_events(body: Fields) -> list[Fields]:
+    """The events of a response."""
+    found: list[Fields] = [{"type": "response.created", "response": {**body, "status": "in_progress", "output": []}}]
+    for item in body["output"]:
+        for part in item.get("content") or ():
+            text = part.get("text", "")
+            pieces = [text[at : at + 8] for at in range(0, len(text), 8)]
+            found += [{"type": "response.output_text.delta", "delta": piece} for piece in pieces]
+        found.append({"type": "response.output_item.done", "item": item})
+    return [*found, {"type": f"response.{body['status']}", "response": body}]
+
+
+def text_item(text: str) -> Fields:
+    """An output message."""
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+def call_item(tool: str, arguments: str = "{}", call_id: str = "call_1") -> Fields:
+    """An output call."""
+    return {"type": "function_call", "id": "fc_1", "call_id": call_id, "name": tool, "arguments": arguments}
+
+
+def reasoning_item(number: int = 1) -> Fields:
+    """Encrypted reasoning."""
+    return {"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": f"secret-thought-{number}"}

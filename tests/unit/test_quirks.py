@@ -1,0 +1,141 @@
+"""What servers differ in: named by the bundle, or found out from a refusal, once, and remembered."""
+
+from itertools import pairwise
+from typing import Any, get_args
+
+import pytest
+
+from activities.errors import ContextOverflow, ModelRequestRejected
+from activities.manifest import Model, Profile
+from activities.profiles import PROFILES, QUIRKS, quirks_of
+from scripts.chat_protocol import RefusedError
+from tests.faults.plays import ask, say
+from tests.faults.server import FaultServer, Rule
+from tests.unit.gateway_kit import Desk, turn
+
+CALL = ask(("crm.find", {}), reasoning_content="I should look first.")
+
+
+def refuse(field: str, said: str) -> Rule:
+    """A server that does not take a field."""
+
+    def rule(body: dict[str, Any]) -> None:
+        if field in body:
+            raise RefusedError(said)
+
+    return rule
+
+
+def needs_reasoning(body: dict[str, Any]) -> None:
+    """A server whose model must see its own reasoning again."""
+    for message in body["messages"]:
+        if message["role"] == "assistant" and "reasoning_content" not in message:
+            raise RefusedError("The reasoning_content in the thinking mode must be passed back to the API.")
+
+
+def forbids_reasoning(body: dict[str, Any]) -> None:
+    """A server that refuses to see it."""
+    for index, message in enumerate(body["messages"]):
+        if "reasoning_content" in message:
+            raise RefusedError(f"messages[{index}].reasoning_content: Extra inputs are not permitted")
+
+
+def test_every_profile_is_known_and_made_of_known_quirks() -> None:
+    assert set(get_args(Profile)) == {"auto", *PROFILES}
+    assert set().union(*PROFILES.values()) <= set(QUIRKS)
+
+
+def test_what_was_found_out_overrules_the_profile() -> None:
+    route = Model(model="m", profile="reasoning_forbidden")
+    assert "reasoning_back" in quirks_of(route, {"reasoning_back"})
+    assert "reasoning_forbidden" not in quirks_of(route, {"reasoning_back"})
+
+
+@pytest.mark.parametrize("profile", ["auto", "reasoning_back"])
+async def test_reasoning_goes_back_with_its_own_turn_where_the_server_needs_it(profile: str) -> None:
+    with FaultServer([CALL, *[ask(("crm.find", {}))] * 3, say("done")], needs_reasoning) as server:
+        asking = Desk(server, {"profile": profile})
+        first = turn(await asking.ask())
+        second = turn(await asking.ask(*first), 2)  # this one came without any reasoning
+        await asking.ask(*first, *second)
+    said = [m["reasoning_content"] for m in server.asked[-1].body["messages"] if m["role"] == "assistant"]
+    assert said == ["I should look first.", ""]
+    assert len(server.refused) == (1 if profile == "auto" else 0)
+    assert server.invalid == []
+
+
+@pytest.mark.parametrize("profile", ["auto", "reasoning_forbidden"])
+async def test_reasoning_stays_away_where_the_server_forbids_it(profile: str) -> None:
+    with FaultServer([CALL, say("done")], forbids_reasoning) as server:
+        asking = Desk(server, {"profile": profile})
+        await asking.ask(*turn(await asking.ask()))
+    assert (server.requests(), server.refused) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("route", "rule", "quirk"),
+    [
+        (
+            {"model": "house-model", "max_output_tokens": 9},
+            refuse("max_tokens", "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+                   "'max_completion_tokens' instead."),
+            "max_completion_tokens",
+        ),
+        ({"model": "gpt-like", "max_output_tokens": 9}, refuse("max_completion_tokens", "Unrecognized request argument "
+                                                               "supplied: max_completion_tokens"), "max_tokens"),
+        ({}, refuse("stream_options", "unknown field `stream_options`"), "no_stream_options"),
+        ({"temperature": 0.2}, refuse("temperature", "'temperature' does not support 0.2"), "no_temperature"),
+        ({}, refuse("stream", "streaming is not supported with tools"), "no_stream"),
+    ],
+)  # fmt: skip
+async def test_a_refused_form_is_found_out_once(route: dict[str, Any], rule: Rule, quirk: str) -> None:
+    with FaultServer([say("good")], rule) as server:
+        asking = Desk(server, route)
+        first, second = await asking.ask(), await asking.ask()
+    assert (first.text, second.text) == ("good", "good")
+    assert first.quirks == {quirk}
+    assert server.requests() == 3
+    assert asking.trail.requests == 1
+
+
+async def test_text_is_never_null_and_users_take_turns_where_a_server_wants_that() -> None:
+    def strict(body: dict[str, Any]) -> None:
+        roles = [message["role"] for message in body["messages"]]
+        if any(a == b == "user" for a, b in pairwise(roles)):
+            raise RefusedError("After the optional system message, conversation roles must alternate user/assistant")
+        if any(message["content"] is None for message in body["messages"]):
+            raise RefusedError("Invalid type for 'messages[2].content': expected a string, got null")
+
+    with FaultServer(lambda asked: say("done") if asked.turn else CALL, strict) as server:
+        asking = Desk(server, {"max_output_tokens": 100})
+        more = {"role": "user", "text": "And quickly."}
+        reply = await asking.ask(more)
+        await asking.ask(more, *turn(reply))
+    assert asking.trail.learned(0) == {"merge_users", "text_not_null"}
+    assert server.asked[-1].body["messages"][1]["content"] == "Do it.\n\nAnd quickly."
+
+
+async def test_other_refusals_are_neither_quirks_nor_an_overfull_context() -> None:
+    for said in (
+        "max_tokens is too large: 999999. This model supports at most 16384 completion tokens",
+        "Invalid value for 'tools[0].function.name'",
+        "This model's context is a mystery to us",
+    ):
+        with FaultServer([say("good")], refuse("messages", said)) as server, pytest.raises(ModelRequestRejected):
+            await Desk(server).ask()
+        assert server.requests() == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "This model's maximum context length is 8192 tokens. However, your messages resulted in 9300 tokens.",
+        "the request exceeds the available context size, try increasing it",
+        "litellm.ContextWindowExceededError: prompt is too long: 210000 tokens > 200000 maximum",
+        "Input is too long for requested model.",
+    ],
+)
+async def test_an_overfull_context_has_many_wordings(said: str) -> None:
+    with FaultServer([say("good")], refuse("messages", said)) as server, pytest.raises(ContextOverflow):
+        await Desk(server).ask()
+    assert server.requests() == 1
