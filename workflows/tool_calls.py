@@ -3,7 +3,7 @@
 import asyncio
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
 from workflows import catalog
 from workflows.display import doubt_of
@@ -120,7 +120,7 @@ class ToolCalls(Undoing):
         if call.local and call.effect == "read":
             try:
                 return await catalog.TOOL_READ.run_local(request, summary=call.summary)
-            except (ActivityError, ApplicationError) as error:  # a local one's failure may come unwrapped
+            except FailureError as error:  # a local one's may come unwrapped, as a timeout does at a replay
                 if is_cancelled_exception(error):
                     raise  # not quick enough, or it broke: the normal activity has time and retries
         queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX

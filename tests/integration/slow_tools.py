@@ -16,3 +16,10 @@ async def linger(seconds: float, *, op: Operation) -> str:
     with (op.workspace / "lingered.txt").open("a") as file:
         file.write(f"{op.operation_id}\n")
     return "lingered"
+
+
+@tool(effect="read", local=True)
+async def ponder(seconds: float) -> str:
+    """A quick read that is not quick."""
+    await asyncio.sleep(seconds)
+    return "thought about it"
