@@ -37,7 +37,7 @@ def plan(context: Messages, tool_output: int, said: str) -> dict[str, Any] | Non
         step = _next_boundary(context, end)
         total -= sum(sizes[end:step])
         end = step
-    if end == start and shorter >= shown:
+    if end == start and not any(_size(m, shown) > shorter for m in context if m["role"] == "tool"):
         return None
     note = _note(context[start:end]) if end > start else ""
     return {"start": start, "end": end, "text": note, "tool_output": shorter}

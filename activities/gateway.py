@@ -155,7 +155,8 @@ class Gateway:
         except openai.APIStatusError as error:
             told = error.body.get("message") if isinstance(error.body, dict) else None
             said = cut(redact(str(told or error.message), secrets), 500)
-            raise _Refused(error.status_code, said, of_status(error, route, said)) from None
+            failure = of_status(error, route, said)
+            raise (failure if isinstance(failure, Filtered) else _Refused(error.status_code, said, failure)) from None
         except ServerError as error:
             raise _in_answer(error, route, secrets) from None
         except openai.APIConnectionError as error:

@@ -20,7 +20,7 @@ def is_leaked(text: str, names: Iterable[str]) -> bool:
     offered = set(names)
     for match in _MARKS.finditer(text):
         near = text[match.start() : match.end() + _NEAR]
-        if any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", near) for name in offered):
+        if any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", near) for name in offered):
             return True
     return _is_call(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip(), offered)
 

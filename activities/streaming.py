@@ -5,7 +5,6 @@ and attempt, so a reader drops what a failed attempt had said. It may be deleted
 message of every turn that is done.
 """
 
-import asyncio
 import json
 import re
 import time
@@ -19,6 +18,8 @@ from workflows.keys import folder
 FLUSH_SECONDS = 0.3
 FLUSH_CHARACTERS = 4_000
 MOST_PIECES = 2_000
+KEPT_TURNS = 10
+"""The words of older turns are deleted: their checkpoints hold them."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class StreamWriter:
         body = {"turn": self.turn, "attempt": self.attempt, "number": self._number, "pieces": pieces}
         key = f"{_folder(self.thread)}/{self.branch}/{self.turn:08d}/{self.attempt}/{self._number:06d}.json"
         try:
+            if self._number == 1 and self.turn > KEPT_TURNS:
+                await self.store.delete(f"{_folder(self.thread)}/{self.branch}/{self.turn - KEPT_TURNS:08d}")
             await self.store.put(key, json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
         except StoreUnavailable:
             self._broken = True
@@ -125,14 +128,6 @@ def _pieces(data: bytes | None, branch: str, turn: int, attempt: str, order: int
         return [Piece(branch, turn, attempt, order, str(kind), str(text)) for kind, text in body.get("pieces", [])]
     except (ValueError, TypeError, AttributeError):
         return []
-
-
-async def forget_stream(store: Store, thread: str) -> None:
-    """Deletes what is cached of a thread."""
-    try:
-        await asyncio.shield(store.delete(_folder(thread)))
-    except StoreUnavailable:
-        return
 
 
 def _folder(thread: str) -> str:

@@ -24,7 +24,10 @@ class Case:
     model: dict[str, Any] = field(default_factory=dict)
     bundle: dict[str, Any] = field(default_factory=dict)
     start: dict[str, Any] = field(default_factory=dict)
+    look: bool = False
+    """Whether the transcript is looked at when the run has ended."""
     name: str = ""
+    transcript: list[dict[str, Any]] = field(default_factory=list)
     result: dict[str, Any] | None = None
     failure: Any = None
     server: FaultServer | None = None
@@ -78,6 +81,8 @@ async def finish(handle: WorkflowHandle[Any, Any], case: Case) -> None:
         case.result = await asyncio.wait_for(handle.result(), 120)
     except WorkflowFailureError as error:
         case.failure = error.cause
+    if case.look:
+        case.transcript = await handle.query("transcript")
 
 
 async def run_all(stack: Stack, client: Client, *rules: Rule, **cases: Case) -> FaultServer:

@@ -23,3 +23,9 @@ async def ponder(seconds: float) -> str:
     """A quick read that is not quick."""
     await asyncio.sleep(seconds)
     return "thought about it"
+
+
+@tool(effect="read")
+async def bulk(size: int) -> str:
+    """A lot of text."""
+    return "x" * size
