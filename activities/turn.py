@@ -19,6 +19,7 @@ from activities.execution import heartbeats
 from activities.gateway import Reply
 from activities.judge import Bench, Judged
 from activities.manifest import Manifest, Model
+from activities.noting import note
 from activities.render import render, tools
 from activities.world import World
 from workflows.catalog import MODEL_TURN
@@ -48,6 +49,7 @@ class TurnActivities:
         found = await self._world.checkpoints.find(request.thread, request.branch, request.turn)
         if found is not None:
             same_request(found, asked)
+            note(recorded=True)
             return recorded_turn(found)
         abandoned = await self._world.ancestry.abandoned(request)
         if told := [effect for effect in abandoned if effect.operation_id not in request.abandoned]:
