@@ -21,6 +21,7 @@ from activities.errors import CheckpointDamaged, ContextOverflow, Failure, Model
 from activities.execution import heartbeats
 from activities.judge import Bench
 from activities.manifest import Manifest
+from activities.noting import note
 from activities.reading import read_reply
 from activities.reply import Ask, Reply
 from activities.routing import Router
@@ -61,6 +62,7 @@ class TurnActivities:
         found = await self._world.checkpoints.find(request.thread, request.branch, request.turn)
         if found is not None:
             same_request(found, asked)
+            note(recorded=True)
             return recorded_turn(found)
         abandoned = await self._world.ancestry.abandoned(request)
         if told := [effect for effect in abandoned if effect.operation_id not in request.abandoned]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client
+from temporalio.client import Client, Plugin
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter
 from temporalio.converter import (
@@ -66,14 +66,14 @@ def data_converter(store: Store, *, worker: bool = False) -> DataConverter:
     return replace(WORKER_DATA_CONVERTER if worker else DATA_CONVERTER, external_storage=external_storage(store))
 
 
-async def connect(settings: Settings | None = None, *, worker: bool = False) -> Client:
+async def connect(settings: Settings | None = None, *, worker: bool = False, plugins: Sequence[Plugin] = ()) -> Client:
     """A client by the TEMPORAL_* variables and profiles, as a worker's or as any other's. Raises Unreachable."""
     store = open_store((settings or read_settings()).store)
     config = ClientConfigProfile.load().to_client_connect_config()
     target = config.get("target_host") or "localhost:7233"
     config["target_host"] = target
     try:
-        return await Client.connect(**config, data_converter=data_converter(store, worker=worker))
+        return await Client.connect(**config, data_converter=data_converter(store, worker=worker), plugins=plugins)
     except (RPCError, RuntimeError) as error:
         raise Unreachable(
             f"no Temporal service answers at {target} ({str(error).splitlines()[0][:200]}); "

@@ -10,6 +10,9 @@ from typing import Any
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from activities.noting import NOTES
+from workers.steps import Step
+from workers.watching import Observers
 from workflows.records import ToolRequest
 
 LATE = 30.0
@@ -31,12 +34,13 @@ class Running:
 class InFlight(Interceptor):
     """Books the activities of all workers of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, observers: Observers | None = None) -> None:
         self._running: dict[int, Running] = {}
+        self._observers = observers or Observers()
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002, the SDK's
         """Wraps the activities of one worker."""
-        return _Booked(next, self._running)
+        return _Booked(next, self._running, self._observers)
 
     def __iter__(self) -> Iterator[Running]:
         return iter(list(self._running.values()))
@@ -60,9 +64,14 @@ class InFlight(Interceptor):
 
 
 class _Booked(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, running: dict[int, Running]) -> None:  # noqa: A002
+    def __init__(
+        self,
+        next: ActivityInboundInterceptor,  # noqa: A002
+        running: dict[int, Running],
+        observers: Observers,
+    ) -> None:
         super().__init__(next)
-        self._running = running
+        self._running, self._observers = running, observers
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
         info, task = activity.info(), asyncio.current_task()
@@ -76,10 +85,31 @@ class _Booked(ActivityInboundInterceptor):
             since=time.monotonic(),
             limit=limit.total_seconds() if limit else None,
         )
+        began, notes, result, failed = time.time_ns(), dict[str, Any](), None, None
+        token = NOTES.set(notes)
         try:
-            return await super().execute_activity(input)
+            result = await super().execute_activity(input)
+        except BaseException as error:
+            failed = error
+            raise
         finally:
+            NOTES.reset(token)
             del self._running[id(task)]
+            self._observers.tell(
+                Step(
+                    activity=info.activity_type,
+                    workflow_id=info.workflow_id or "",
+                    run_id=info.workflow_run_id or "",
+                    attempt=info.attempt,
+                    began=began,
+                    ended=time.time_ns(),
+                    request=input.args[0] if input.args else None,
+                    result=result,
+                    error=failed,
+                    notes=notes,
+                )
+            )
+        return result
 
 
 def what_of(input: ExecuteActivityInput) -> str:  # noqa: A002, the SDK's word

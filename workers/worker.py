@@ -137,7 +137,7 @@ def make_workers(
     return workers
 
 
-def queues_of(settings: Settings, queues: Queues) -> dict[str, int]:
+def queues_of(settings: Settings, queues: Queues = "all") -> dict[str, int]:
     """The task queues that a worker serves, and how many activities of each it runs at once."""
     found = {}
     if queues in ("all", "agents"):

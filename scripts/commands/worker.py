@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from activities.world import World
 from scripts.commands.running import Refused, run
@@ -16,7 +17,9 @@ from workers.health import Health, HealthServer
 from workers.inflight import InFlight
 from workers.life import Ending, WorkerFailed, serve
 from workers.settings import Settings, SettingsError, read_settings
+from workers.telemetry import start_telemetry
 from workers.watchdog import Watchdog
+from workers.watching import Observers, Watch, log_event
 from workers.worker import Queues, make_workers, make_world, missing_search_attributes, queues_of
 
 
@@ -31,24 +34,36 @@ def worker(
 
 async def _serve(queue: Queues) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    console, settings, inflight = Console(stderr=True), read_settings(), InFlight()
+    logging.getLogger("perdure").setLevel(logging.INFO)
+    console, settings = Console(stderr=True), read_settings()
+    telemetry = start_telemetry(settings.environment)
+    observers = Observers(log_event, *telemetry.observers)
+    inflight = InFlight(observers)
     ending = Ending(settings.grace, lambda: "".join(f"; left: {each.what} of {each.run}" for each in inflight))
     ending.listen()
-    client = await ending.unless_asked(connect(settings, worker=True))
+    client = await ending.unless_asked(connect(settings, worker=True, plugins=telemetry.plugins))
     world = None if client is None else await ending.unless_asked(make_world(client, settings))
     if client is not None and world is not None:
         await _banner(console, client, world, settings, queue)
-        await _work(client, world, settings, queue, ending, inflight)
+        if telemetry.signals:
+            console.print(f"telemetry: {', '.join(telemetry.signals).lower()} over OTLP")
+        workers = make_workers(client, world, settings, queue, [inflight, Watch(observers), *telemetry.interceptors])
+        watches = [] if queue == "tools" else [asyncio.create_task(watch(client)) for watch in telemetry.watches]
+        try:
+            await _work(client, world, settings, workers, ending, inflight)
+        finally:
+            for watch in watches:
+                watch.cancel()
+            await asyncio.to_thread(telemetry.close)
     console.print("perdure worker: stopped")
     return 0
 
 
 async def _work(
-    client: Client, world: World, settings: Settings, queue: Queues, ending: Ending, inflight: InFlight
+    client: Client, world: World, settings: Settings, workers: list[Worker], ending: Ending, inflight: InFlight
 ) -> None:
-    workers = make_workers(client, world, settings, queue, interceptors=[inflight])
     watchdog = Watchdog(inflight.of)
-    health = Health(client, workers, watchdog, inflight, queues_of(settings, queue), ending.asked.is_set)
+    health = Health(client, workers, watchdog, inflight, queues_of(settings), ending.asked.is_set)
     with ExitStack() as stack:
         if settings.health is not None:
             try:

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tomli_w
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, Plugin, WorkflowHandle
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
@@ -90,9 +90,11 @@ class Stack:
         return read_settings(self.environment)
 
     @asynccontextmanager
-    async def worker(self, queues: Queues = "all", **options: Any) -> AsyncIterator[list[Worker]]:
+    async def worker(
+        self, queues: Queues = "all", plugins: Sequence[Plugin] = (), **options: Any
+    ) -> AsyncIterator[list[Worker]]:
         """Workers in this process."""
-        client = await Client.connect(self.address, data_converter=self.converter(worker=True))
+        client = await Client.connect(self.address, data_converter=self.converter(worker=True), plugins=plugins)
         world = await make_world(client, self.settings())
         workers = make_workers(client, world, self.settings(), queues, **options)
         for worker in workers:

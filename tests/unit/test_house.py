@@ -158,7 +158,7 @@ def test_compose_file_has_no_default_password(missing: str) -> None:
 def test_compose_images_are_pinned() -> None:
     images = re.findall(r"^\s+image: (\S+)", (ROOT / "docker-compose.yml").read_text(), re.MULTILINE)
     assert images
-    assert [image for image in images if not re.fullmatch(r"[a-z0-9./-]+:\d+\.\d+[\w.-]*", image)] == []
+    assert [image for image in images if not re.fullmatch(r"[a-z0-9./-]+:v?\d+\.\d+[\w.-]*", image)] == []
 
 
 def test_dockerfile_passes_hadolint() -> None:

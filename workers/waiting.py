@@ -1,0 +1,52 @@
+"""How many open runs wait for what, for a measure: a few counts of visibility, once a minute."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from workers.open_runs import SHOWN, TYPES
+
+EVERY = 60.0
+_LOG = logging.getLogger(__name__)
+_OPEN = f"ExecutionStatus = 'Running' AND WorkflowType IN ({', '.join(map(repr, TYPES))})"
+QUERIES: Mapping[str, str] = {
+    **{kind: f"PerdureWaitingOn = '{kind}'" for kind in SHOWN},
+    "paused": "PerdureStatus = 'paused'",
+    "parked": "PerdureStatus = 'parked'",
+    "task_failing": "TemporalReportedProblems IS NOT NULL",
+}
+
+
+class Waiting:
+    """Counts the open runs, and hands the last counts to the meter."""
+
+    def __init__(self, client: Client, meter: Meter) -> None:
+        self._client = client
+        self._counts: dict[str, int] = {}
+        meter.create_observable_gauge(
+            "perdure.runs.waiting", [self._observe], "{run}", "Open runs, by what they wait for"
+        )
+
+    async def watch(self) -> None:
+        """Counts again and again; runs until it is cancelled."""
+        while True:
+            try:
+                await self.count()
+            except RPCError as error:
+                _LOG.warning("open runs could not be counted: %s", error.message)
+            await asyncio.sleep(EVERY)
+
+    async def count(self) -> dict[str, int]:
+        """By kind, the open runs that wait for it; `all` is all of them."""
+        counts = {"all": (await self._client.count_workflows(_OPEN)).count}
+        for kind, query in QUERIES.items():
+            counts[kind] = (await self._client.count_workflows(f"{_OPEN} AND {query}")).count
+        self._counts = counts
+        return counts
+
+    def _observe(self, options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(count, {"perdure.waits_for": kind}) for kind, count in self._counts.items()]
