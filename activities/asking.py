@@ -46,7 +46,7 @@ class AskActivities:
         return Verdict(
             ok=True,
             body=body,
-            fingerprint=fingerprint(manifest, spec, final, request.call.operation_id or ""),
+            fingerprint=fingerprint(manifest, self._world.registry, spec, final, request.call.operation_id or ""),
             request_digest=asked,
             summary=summarize(spec.name, final),
         )

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -16,7 +16,7 @@ from activities.canonical import digest, preview
 from activities.context import tool_message
 from activities.entries import Entries
 from activities.ledger import Ledger
-from activities.manifest import Manifest, ToolSpec, wire_name
+from activities.manifest import Manifest, ToolSpec, tool_digest, wire_name
 from activities.policy import recovery_effect, rule_call
 from activities.tools import Registry
 from workflows.keys import branched_id, operation_id
@@ -89,7 +89,8 @@ class Bench:
     async def _decide(self, call_id: str, spec: ToolSpec, final: dict[str, Any], message: dict[str, Any]) -> Judged:
         request_digest = digest_request(spec, final)
         if request_digest in self.request.denied:
-            return await self._answered(call_id, spec.name, message, "A person denied this very call. It was not run.")
+            denied = "A person denied this very call. It was not run."
+            return await self._answered(call_id, spec.name, message, denied, "person")
         effect = recovery_effect(self.manifest, spec, final)
         if effect != "read" and request_digest in self.seen:
             same = self.seen[request_digest]
@@ -99,7 +100,8 @@ class Bench:
             return await self._answered(call_id, spec.name, message, f"{_CUT}. The call was not run.")
         decision, reason, timeout = ruling(self.manifest, self.registry, spec, final)
         if decision == "deny":
-            return await self._answered(call_id, spec.name, message, f"Denied by policy ({reason}). It was not run.")
+            denied = f"Denied by policy ({reason}). It was not run."
+            return await self._answered(call_id, spec.name, message, denied, "policy")
         asks = spec.question or decision == "ask"
         # A read that nobody is asked about has no record anywhere, so it needs no name in every turn of the history.
         operation = await self._operation(spec, effect, request_digest) if asks or effect != "read" else None
@@ -121,7 +123,7 @@ class Bench:
             ask_timeout=timeout if asks else None,
             reason=reason if asks else None,
             operation_id=operation,
-            fingerprint=fingerprint(self.manifest, spec, final, operation) if operation else None,
+            fingerprint=fingerprint(self.manifest, self.registry, spec, final, operation) if operation else None,
             request_digest=request_digest if operation else None,
             arguments=shown if isinstance(shown, dict) else None,
             arguments_preview=shown if isinstance(shown, str) else None,
@@ -163,9 +165,19 @@ class Bench:
             said.append(f"a path that was left made {len(left)} effect(s) with this tool, the last: {line(left[-1])}")
         return "; ".join(said), None
 
-    async def _answered(self, call_id: str, tool: str, message: dict[str, Any], text: str) -> Judged:
+    async def _answered(
+        self,
+        call_id: str,
+        tool: str,
+        message: dict[str, Any],
+        text: str,
+        denied_by: Literal["policy", "person"] | None = None,
+    ) -> Judged:
         ref = await self.entries.put(self.request.thread, tool_message(call_id, tool, text), text)
-        return Judged(Call(id=call_id, tool=tool, decision="answered", answer=ref, reason=preview(text)), message)
+        answered = Call(
+            id=call_id, tool=tool, decision="answered", answer=ref, reason=preview(text), denied_by=denied_by
+        )
+        return Judged(answered, message)
 
 
 _CUT = "The output limit cut this call: send it again in smaller pieces"
@@ -217,11 +229,13 @@ def digest_request(spec: ToolSpec, final: dict[str, Any]) -> str:
     return digest({"tool": spec.name, "schema": spec.digest, "arguments": final})
 
 
-def fingerprint(manifest: Manifest, spec: ToolSpec, final: dict[str, Any], operation: str) -> str:
-    """What an approval is for: this tool as it is, these final arguments, this policy, this operation, and no other."""
+def fingerprint(manifest: Manifest, registry: Registry, spec: ToolSpec, final: dict[str, Any], operation: str) -> str:
+    """What an approval is for: this tool as this worker has it, these final arguments, this policy, this operation, and
+    no other."""
+    tool = registry.get(spec.name)
     parts = {
         "tool": spec.name,
-        "schema": spec.digest,
+        "schema": spec.digest if tool is None else tool_digest(tool),
         "arguments": final,
         "policy": manifest.digests["policy"],
         "operation_id": operation,

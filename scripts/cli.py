@@ -3,6 +3,8 @@
 import typer
 
 from scripts.commands.checkpoints import checkpoints
+from scripts.commands.decide import answer, approve, deny, resolve
+from scripts.commands.pending import pending
 from scripts.commands.runs import runs
 from scripts.commands.setup import setup
 from scripts.commands.verify import verify
@@ -15,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (worker, setup, checkpoints, verify, runs):
+for command in (worker, setup, pending, approve, deny, answer, resolve, runs, checkpoints, verify):
     app.command()(command)
 
 

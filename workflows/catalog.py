@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from workflows import records, undoing_records
+from workflows import notices, records, undoing_records
 
 TOOLS_QUEUE_SUFFIX = "-tools"
 """Tools run on a queue of their own, so that only tool workers need credentials."""
@@ -121,6 +121,14 @@ JUDGE = Command(
     wait=timedelta(seconds=5),
     within=timedelta(seconds=10),
     retry=_retry(0.2, 1, 2),
+)
+NOTIFY = Command(
+    name="people.notify",
+    takes=notices.NoticeRequest,
+    gives=notices.Noticed,
+    wait=timedelta(seconds=60),
+    within=timedelta(hours=1),
+    retry=_retry(2, 300, 20),
 )
 CLOSE = Command(
     name="run.close",

@@ -11,13 +11,14 @@ from temporalio.client import Client
 
 from activities.world import World
 from scripts.commands.running import Refused, run
+from workers.attributes import missing_search_attributes
 from workers.client import connect
 from workers.health import Health, HealthServer
 from workers.inflight import InFlight
 from workers.life import Ending, WorkerFailed, serve
 from workers.settings import Settings, SettingsError, read_settings
 from workers.watchdog import Watchdog
-from workers.worker import Queues, make_workers, make_world, missing_search_attributes, queues_of
+from workers.worker import Queues, make_workers, make_world, queues_of
 
 
 def worker(

@@ -15,6 +15,7 @@ from activities.checkpoints import Checkpoint
 from activities.effect_records import Claim, Outcome, Prepared, Review
 from activities.manifest import Manifest
 from workflows import records, undoing_records
+from workflows.notices import Noticed, NoticeRequest
 from workflows.state import RunState
 
 DURABLE: list[type[BaseModel]] = [
@@ -23,6 +24,8 @@ DURABLE: list[type[BaseModel]] = [
         for value in {**vars(records), **vars(undoing_records)}.values()
         if isinstance(value, type) and issubclass(value, records.Record) and value is not records.Record
     ),
+    NoticeRequest,
+    Noticed,
     RunState,
     Checkpoint,
     Prepared,
