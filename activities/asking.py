@@ -10,7 +10,7 @@ from activities.schemas import misfit
 from activities.tools.bodies import to_text
 from activities.world import World
 from workflows.catalog import JUDGE
-from workflows.records import JudgeRequest, Verdict
+from workflows.side_records import JudgeRequest, Verdict
 
 
 class AskActivities:
@@ -46,7 +46,7 @@ class AskActivities:
         return Verdict(
             ok=True,
             body=body,
-            fingerprint=fingerprint(manifest, spec, final, request.call.operation_id or ""),
+            fingerprint=fingerprint(manifest, self._world.registry, spec, final, request.call.operation_id or ""),
             request_digest=asked,
             summary=summarize(spec.name, final),
         )

@@ -17,7 +17,7 @@ from activities.context import tool_message
 from activities.effect_records import Claim, Outcome, Prepared
 from activities.effects import Sandwich, lease_of
 from activities.errors import cut
-from activities.gate import Gate, Gated, renamed
+from activities.gate import Changed, Gate, Gated, renamed
 from activities.judge import digest_request
 from activities.tools import ToolError
 from activities.tools.bodies import to_text
@@ -58,6 +58,10 @@ class ToolActivities:
             gated = await self._gate.open(request)
         except ValueError as error:
             return await self._refuse(request, str(error))
+        except Changed as changed:
+            if not await self._begun(changed, request):
+                return ToolAnswer(status="changed", reason=str(changed), renamed=changed.call)
+            gated = changed.gated
         await self._world.workspaces.restore(request.thread, request.files, request.head.sha256)
         if request.call.effect == "read":
             return await self._read(gated, request)
@@ -67,10 +71,16 @@ class ToolActivities:
         answer = await self._ended(sandwich, request)
         if answer.status != "taken":
             return answer
-        other = renamed(gated, request)
+        other = renamed(gated, self._world.registry, request)
         if other is not None and other.operation_id is not None:
             await self._world.ancestry.note(request.thread, other.operation_id, record.request_digest)
         return answer.model_copy(update={"renamed": other})
+
+    async def _begun(self, changed: Changed, request: ToolRequest) -> bool:
+        """Whether an earlier attempt came through the gate with this very request: then it is no new action."""
+        held = await self._world.ledger.prepared(request.thread, request.call.operation_id or "none")
+        same = digest_request(changed.gated.spec, dict(changed.gated.op.arguments))
+        return held is not None and held.fingerprint == request.call.fingerprint and held.request_digest == same
 
     async def _refuse(self, request: ToolRequest, reason: str) -> ToolAnswer:
         """The gate is shut. That is an answer, unless an earlier attempt came through it: that one may have acted."""

@@ -6,10 +6,10 @@ from typing import Any
 
 from temporalio import activity
 
-from activities.judge import SHOWN_ARGUMENTS, final_arguments, fingerprint, ruling, short_arguments
+from activities.judge import SHOWN_ARGUMENTS, final_arguments, fingerprint, ruling, short_arguments, summarize
 from activities.manifest import Manifest, ToolSpec
 from activities.policy import recovery_effect
-from activities.tools import Operation, Tool
+from activities.tools import Operation, Registry, Tool
 from activities.world import MEMORY_TOOLS, World
 from workflows.keys import branched_id
 from workflows.records import Call, ToolRequest
@@ -25,6 +25,15 @@ class Gated:
     op: Operation
 
 
+class Changed(Exception):
+    """What would run is not what was decided: another default or another tool came with a deploy. `call` is what it is
+    now, for a person to decide on; `gated` is what would run."""
+
+    def __init__(self, gated: Gated, call: Call) -> None:
+        super().__init__("what would run is not what was decided")
+        self.gated, self.call = gated, call
+
+
 class Gate:
     """Lets a call through or not. Policy, approval and fingerprint are checked here again, from the pinned bundle."""
 
@@ -32,7 +41,7 @@ class Gate:
         self._world = world
 
     async def open(self, request: ToolRequest) -> Gated:
-        """Raises ValueError that says why the call may not run."""
+        """Raises ValueError that says why the call may not run, and Changed."""
         manifest = await self._world.bundles.manifest(request.bundle)
         spec = manifest.tool(request.call.tool)
         if spec is None:
@@ -41,7 +50,13 @@ class Gate:
         self._check(manifest, spec, final, request)
         tool = self._world.registry.get(spec.name)
         assert tool is not None, "final_arguments refuses a tool that is gone"
-        return Gated(manifest, spec, tool, self.operation(manifest, tool, final, request))
+        gated = Gated(manifest, spec, tool, self.operation(manifest, tool, final, request))
+        call = request.call
+        if call.fingerprint is not None:
+            now = fingerprint(manifest, self._world.registry, spec, final, call.operation_id or "")
+            if now != call.fingerprint:
+                raise Changed(gated, _as_it_is(call, spec.name, final, now))
+        return gated
 
     async def _arguments(self, request: ToolRequest) -> dict[str, Any]:
         """The edited ones, or those of the call in the checkpoint: never the previews that history shows."""
@@ -68,8 +83,6 @@ class Gate:
             return
         if not call.fingerprint or not call.operation_id:
             raise ValueError("This call has no fingerprint, so nothing says what was decided. It was not run")
-        if fingerprint(manifest, spec, final, call.operation_id) != call.fingerprint:
-            raise ValueError("What would run is not what was decided: its fingerprint differs. It was not run")
 
     def operation(self, manifest: Manifest, tool: Tool, final: dict[str, Any], request: ToolRequest) -> Operation:
         """What the tool is told of the call."""
@@ -88,17 +101,22 @@ class Gate:
         )
 
 
-def renamed(gated: Gated, request: ToolRequest) -> Call | None:
+def renamed(gated: Gated, registry: Registry, request: ToolRequest) -> Call | None:
     """The call as the workflow may make it instead, under an id of its own branch; None when it has one already."""
     operation = branched_id(gated.op.operation_id, request.branch)
     if operation == gated.op.operation_id:
         return None
-    print_of_it = fingerprint(gated.manifest, gated.spec, dict(gated.op.arguments), operation)
-    shown = short_arguments(dict(gated.op.arguments), SHOWN_ARGUMENTS)
-    return request.call.model_copy(
+    final = dict(gated.op.arguments)
+    print_of_it = fingerprint(gated.manifest, registry, gated.spec, final, operation)
+    return _as_it_is(request.call, gated.spec.name, final, print_of_it).model_copy(update={"operation_id": operation})
+
+
+def _as_it_is(call: Call, tool: str, final: dict[str, Any], print_of_it: str) -> Call:
+    shown = short_arguments(final, SHOWN_ARGUMENTS)
+    return call.model_copy(
         update={
-            "operation_id": operation,
             "fingerprint": print_of_it,
+            "summary": summarize(tool, final),
             "arguments": shown if isinstance(shown, dict) else None,
             "arguments_preview": shown if isinstance(shown, str) else None,
         }

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -16,7 +16,7 @@ from activities.canonical import canonical, digest, preview
 from activities.context import Messages, tool_message
 from activities.entries import Entries
 from activities.ledger import Ledger
-from activities.manifest import Manifest, ToolSpec, wire_name
+from activities.manifest import Manifest, ToolSpec, tool_digest, wire_name
 from activities.policy import recovery_effect, rule_call
 from activities.repeats import repeated
 from activities.reply import RawCall
@@ -98,7 +98,8 @@ class Bench:
     async def _decide(self, call_id: str, spec: ToolSpec, final: dict[str, Any], message: dict[str, Any]) -> Judged:
         request_digest = digest_request(spec, final)
         if request_digest in self.request.denied:
-            return await self._answered(call_id, spec.name, message, "A person denied this very call. It was not run.")
+            denied = "A person denied this very call. It was not run."
+            return await self._answered(call_id, spec.name, message, denied, denied_by="person")
         effect = recovery_effect(self.manifest, spec, final)
         if effect != "read" and request_digest in self.seen:
             same = self.seen[request_digest]
@@ -108,7 +109,8 @@ class Bench:
             return await self._answered(call_id, spec.name, message, f"{_CUT}. The call was not run.", "truncated")
         decision, reason, timeout = self._rule(spec, final, message)
         if decision == "deny":
-            return await self._answered(call_id, spec.name, message, f"Denied by policy ({reason}). It was not run.")
+            denied = f"Denied by policy ({reason}). It was not run."
+            return await self._answered(call_id, spec.name, message, denied, denied_by="policy")
         if self.request.calls_left is not None and self.runs >= self.request.calls_left:
             text = "The run's limit of tool calls is reached. The call was not run."
             return await self._answered(call_id, spec.name, message, text)
@@ -134,7 +136,7 @@ class Bench:
             ask_timeout=timeout if asks else None,
             reason=reason if asks else None,
             operation_id=operation,
-            fingerprint=fingerprint(self.manifest, spec, final, operation) if operation else None,
+            fingerprint=fingerprint(self.manifest, self.registry, spec, final, operation) if operation else None,
             request_digest=request_digest if operation else None,
             arguments=shown if isinstance(shown, dict) else None,
             arguments_preview=shown if isinstance(shown, str) else None,
@@ -186,10 +188,16 @@ class Bench:
         return "; ".join(said), None
 
     async def _answered(
-        self, call_id: str, tool: str, message: dict[str, Any], text: str, fault: str | None = None
+        self,
+        call_id: str,
+        tool: str,
+        message: dict[str, Any],
+        text: str,
+        fault: str | None = None,
+        denied_by: Literal["policy", "person"] | None = None,
     ) -> Judged:
         ref = await self.entries.put(self.request.thread, tool_message(call_id, tool, text), text)
-        call = Call(id=call_id, tool=tool, decision="answered", answer=ref, reason=preview(text))
+        call = Call(id=call_id, tool=tool, decision="answered", answer=ref, reason=preview(text), denied_by=denied_by)
         return Judged(call, message, fault)
 
 
@@ -248,11 +256,13 @@ def digest_request(spec: ToolSpec, final: dict[str, Any]) -> str:
     return digest({"tool": spec.name, "schema": spec.digest, "arguments": final})
 
 
-def fingerprint(manifest: Manifest, spec: ToolSpec, final: dict[str, Any], operation: str) -> str:
-    """What an approval is for: this tool as it is, these final arguments, this policy, this operation, and no other."""
+def fingerprint(manifest: Manifest, registry: Registry, spec: ToolSpec, final: dict[str, Any], operation: str) -> str:
+    """What an approval is for: this tool as this worker has it, these final arguments, this policy, this operation, and
+    no other."""
+    tool = registry.get(spec.name)
     parts = {
         "tool": spec.name,
-        "schema": spec.digest,
+        "schema": spec.digest if tool is None else tool_digest(tool),
         "arguments": final,
         "policy": manifest.digests["policy"],
         "operation_id": operation,

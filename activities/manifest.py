@@ -1,10 +1,12 @@
 """What a bundle says, as typed records: the tables of bundle.toml, and the manifest that a run is pinned to."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from activities.canonical import digest
 from activities.durations import Seconds
+from activities.tools import Tool
 from workflows.records import Effect, Limits, OnEnd, Repeat
 from workflows.state import STATE_SCHEMA, WORKFLOW_VERSION
 
@@ -122,6 +124,35 @@ class Caps(Part):
     history_bytes: Annotated[int, Field(ge=100_000)] = 4_000_000
 
 
+class Notice(Part):
+    """Whom to tell of an open request: a webhook, whose URL is the credential of that name and whose HMAC key the
+    credential `<name>_key`; or mail addresses, through the credential `smtp`. `after`: only if it has been open for so
+    long, as a reminder or to a second audience."""
+
+    webhook: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")] | None = None
+    email: list[str] = Field(default_factory=list)
+    after: Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.webhook is None) == (not self.email):
+            raise ValueError("name either a webhook or e-mail addresses")
+        return self
+
+
+class Approvals(Part):
+    """Who may decide (anybody, where `approvers` is empty), and who is told. `distinct_from_requester`: whoever asked
+    for the run may deny, not approve."""
+
+    approvers: list[str] = Field(default_factory=list)
+    distinct_from_requester: bool = False
+    notify: list[Notice] = Field(default_factory=list)
+
+    def times(self) -> list[float]:
+        """When there is something to send, in seconds from the request."""
+        return sorted({notice.after for notice in self.notify})
+
+
 class BundleFile(Part):
     """All of bundle.toml. Tables that are named like a tool are that tool's options."""
 
@@ -135,7 +166,7 @@ class BundleFile(Part):
     effect: list[EffectRule] = Field(default_factory=list)
     effects: Effects = Effects()
     limits: Caps = Caps()
-    approvals: dict[str, Any] = Field(default_factory=dict)
+    approvals: Approvals = Approvals()
     options: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     @field_validator("versions")
@@ -191,6 +222,12 @@ class Manifest(BaseModel):
             "bundle_digest": digest_of_manifest,
             "build_id": build_id,
         }
+
+
+def tool_digest(tool: Tool) -> str:
+    """What a tool is, as this worker has it: name, description, parameters and effect."""
+    parts = {"name": tool.name, "description": tool.description, "parameters": tool.schema, "effect": tool.effect}
+    return digest(parts)
 
 
 def wire_name(name: str) -> str:

@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from temporalio import activity
 from temporalio.common import RawValue
 
@@ -16,7 +16,7 @@ from activities.schemas import check_schema
 from activities.world import World
 from workflows.catalog import OPEN
 from workflows.keys import thread_name
-from workflows.messages import decode_json, explain
+from workflows.messages import Amount, Count, Name, decode_json, explain, type_name
 from workflows.records import Limits, Opening, OpenRequest, Repeat
 
 EXAMPLE = """temporal workflow start --type AgentRun --task-queue perdure --input '{"goal": "what to do"}'"""
@@ -27,11 +27,11 @@ class Totals(Limits):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    turns: Annotated[int, Field(ge=0)] | None = None
-    tokens: Annotated[int, Field(ge=0)] | None = None
-    tool_calls: Annotated[int, Field(ge=0)] | None = None
-    cost_usd: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] | None = None
-    seconds: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] | None = None
+    turns: Count | None = None
+    tokens: Count | None = None
+    tool_calls: Count | None = None
+    cost_usd: Amount | None = None
+    seconds: Amount | None = None
     wait: Seconds | None = None
 
 
@@ -47,6 +47,7 @@ class RunInput(BaseModel):
     interactive: bool = False
     output_schema: dict[str, Any] | None = None
     repeat: Repeat | None = None
+    by: Name | None = None
 
 
 class OpenActivities:
@@ -60,6 +61,7 @@ class OpenActivities:
         """Raises InvalidInput, UnknownBundle or BundleConflict; StoreUnavailable where a retry may help."""
         wanted = read_input(request, payload)
         bundle, manifest = await self._world.bundles.pin(wanted.bundle, self._world.specs)
+        approvals = manifest.file.approvals
         thread = thread_name(request.workflow_id, request.first_execution_run_id)
         versions = manifest.versions(bundle.digest, self._world.build_id)
         head = await self._first_checkpoint(thread, request.branch, wanted, versions)
@@ -83,6 +85,10 @@ class OpenActivities:
             search_attributes=self._world.has_search_attributes,
             repeat=wanted.repeat or manifest.file.effects.repeat,
             on_end=manifest.file.effects.on_end,
+            requester=wanted.by or (await starter() if approvals.distinct_from_requester else None),
+            approvers=approvals.approvers,
+            distinct=approvals.distinct_from_requester,
+            notices=approvals.times(),
         )
 
     async def _first_checkpoint(
@@ -106,6 +112,15 @@ class OpenActivities:
         )
 
 
+async def starter() -> str:
+    """Who started this run, as the client that did it says of itself (`temporal --identity`)."""
+    info = activity.info()
+    handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
+    async for event in handle.fetch_history_events(page_size=1):
+        return event.workflow_execution_started_event_attributes.identity
+    return ""
+
+
 def read_input(request: OpenRequest, payload: RawValue) -> RunInput:
     """The input, or InvalidInput that names the field."""
     try:
@@ -117,7 +132,7 @@ def read_input(request: OpenRequest, payload: RawValue) -> RunInput:
         if isinstance(value, str):
             value = {"goal": value}
         if not isinstance(value, dict):
-            raise ValueError(f"a goal (string) or an object is wanted, not {type(value).__name__}")
+            raise ValueError(f"a goal (string) or an object is wanted, not {type_name(value)}")
         wanted = RunInput.model_validate(value)
         if wanted.output_schema is not None:
             check_output_schema(wanted.output_schema)

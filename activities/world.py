@@ -5,14 +5,13 @@ from pathlib import Path
 
 from activities.ancestry import Ancestry
 from activities.bundles import Bundles
-from activities.canonical import digest
 from activities.checkpoints import Checkpoints
 from activities.context import Contexts
 from activities.entries import Entries
 from activities.errors import redact, spellings
 from activities.gateway import Gateway, Lookup
 from activities.ledger import Ledger
-from activities.manifest import ToolSpec
+from activities.manifest import ToolSpec, tool_digest
 from activities.memory import Memory
 from activities.segments import Segments
 from activities.store import Store
@@ -73,7 +72,6 @@ class World:
 
 def spec_of(tool: Tool) -> ToolSpec:
     """A tool as a manifest pins it."""
-    parts = {"name": tool.name, "description": tool.description, "parameters": tool.schema, "effect": tool.effect}
     return ToolSpec(
         name=tool.name,
         description=tool.description,
@@ -84,5 +82,5 @@ def spec_of(tool: Tool) -> ToolSpec:
         question=tool.question,
         timeout=tool.timeout,
         key_valid=tool.key_valid,
-        digest=digest(parts),
+        digest=tool_digest(tool),
     )

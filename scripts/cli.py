@@ -3,8 +3,10 @@
 import typer
 
 from scripts.commands.checkpoints import checkpoints
+from scripts.commands.decide import answer, approve, deny, resolve
 from scripts.commands.doctor import doctor
 from scripts.commands.estimate import estimate
+from scripts.commands.pending import pending
 from scripts.commands.runs import runs
 from scripts.commands.setup import setup
 from scripts.commands.verify import verify
@@ -17,7 +19,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (worker, setup, checkpoints, verify, runs, doctor, estimate):
+for command in (
+    *(worker, setup, runs, pending, approve, deny, answer, resolve),
+    *(checkpoints, verify, doctor, estimate),
+):
     app.command()(command)
 
 

@@ -18,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
-from workers.worker import SEARCH_ATTRIBUTES
+from workers.attributes import SEARCH_ATTRIBUTES
 
 PORT = 7233
 UI_PORT = 8233

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,13 +20,16 @@ from activities.bundles import Bundles, build
 from activities.errors import Failure
 from activities.gateway import Gateway
 from activities.manifest import Model
+from activities.reply import Ask
 from activities.store import Store, open_store
 from activities.tools import Registry, ToolSetupError, load_tools
+from activities.trail import Trail
 from activities.world import spec_of
+from workers.attributes import missing_search_attributes
 from workers.client import Unreachable, connect
 from workers.open_runs import Queues, open_runs
 from workers.settings import Settings
-from workers.worker import DEPLOYMENT, missing_search_attributes
+from workers.worker import DEPLOYMENT
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
 
 State = Literal["ok", "warn", "bad"]
@@ -33,6 +37,7 @@ LEAST_RETENTION = timedelta(days=7)
 MANY_VERSIONS = 80
 """Of the 100 that a deployment may have by default."""
 SECONDS = 30.0
+ASK_SECONDS = 60.0
 STUCK = "perdure runs --stuck"
 
 
@@ -143,11 +148,21 @@ async def _bundles(settings: Settings, registry: Registry | None, model: bool) -
     return found
 
 
+class _Nowhere:
+    """Where the pieces of an answer go that nobody reads."""
+
+    async def start(self) -> None: ...
+
+    async def __call__(self, kind: str, text: str) -> None: ...
+
+
 async def _ask(gateway: Gateway, route: Model) -> Finding:
     """One request of a few tokens."""
     small = route.model_copy(update={"max_output_tokens": 16, "stream": False})
+    question = Ask("You are asked whether you can be reached.", [{"role": "user", "text": "Say ok."}], [])
+    trail, until = Trail(), time.monotonic() + ASK_SECONDS
     try:
-        await gateway.ask(small, [{"role": "user", "content": "Say ok."}], [])
+        await gateway.ask(0, small, question, trail, until, _Nowhere())
     except Failure as error:
         return Finding("model", "bad", error.message, f"look at {route.base_url_env} and {route.api_key_env}")
     return Finding("model", "ok", f"{route.model} answers")

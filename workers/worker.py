@@ -4,10 +4,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.service import RPCError
 from temporalio.worker import Interceptor, Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -15,12 +13,14 @@ from activities.asking import AskActivities
 from activities.closing import CloseActivities, ProbeActivities
 from activities.compensation import CompensationActivities
 from activities.execution import ToolActivities
+from activities.notices import NoticeActivities
 from activities.opening import OpenActivities
 from activities.store import open_store
 from activities.tools import load_tools
 from activities.tools.executor import Executor
 from activities.turn import TurnActivities
 from activities.world import World
+from workers.attributes import missing_search_attributes
 from workers.life import finishing_time
 from workers.settings import Settings
 from workflows.agent_run import AgentRun
@@ -29,15 +29,6 @@ from workflows.fallback import UnknownWorkflow
 
 Queues = Literal["all", "agents", "tools"]
 DEPLOYMENT = "perdure"
-SEARCH_ATTRIBUTES = {
-    "PerdureStatus": "Keyword",
-    "PerdureWaitingOn": "KeywordList",
-    "PerdureBundle": "Keyword",
-    "PerdureTurn": "Int",
-    "PerdureCost": "Double",
-    "PerdureParent": "Keyword",
-    "PerdureSince": "Datetime",
-}
 PASSED_THROUGH = (
     "pydantic",
     "pydantic_core",
@@ -46,6 +37,8 @@ PASSED_THROUGH = (
     "workflows.records",
     "workflows.effect_record",
     "workflows.undoing_records",
+    "workflows.notices",
+    "workflows.examples",
     "workflows.messages",
     "workflows.requests",
     "workflows.state",
@@ -70,17 +63,6 @@ async def make_world(client: Client, settings: Settings) -> World:
         build_id=settings.build_id,
         has_search_attributes=not await missing_search_attributes(client),
     )
-
-
-async def missing_search_attributes(client: Client) -> list[str]:
-    """The search attributes that the namespace lacks; all of them where it does not tell."""
-    try:
-        answer = await client.operator_service.list_search_attributes(
-            ListSearchAttributesRequest(namespace=client.namespace), timeout=timedelta(seconds=5)
-        )
-    except RPCError:
-        return list(SEARCH_ATTRIBUTES)
-    return [name for name in SEARCH_ATTRIBUTES if name not in answer.custom_attributes]
 
 
 def make_workers(
@@ -128,7 +110,10 @@ def make_workers(
             Worker(
                 client,
                 task_queue=settings.task_queue + TOOLS_QUEUE_SUFFIX,
-                activities=[tools.run, tools.doubt, undoing.plan, undoing.undo, CloseActivities(world).close],
+                activities=[
+                    *(tools.run, tools.doubt, undoing.plan, undoing.undo),
+                    *(CloseActivities(world).close, NoticeActivities(world).notify),
+                ],
                 max_concurrent_activities=slots.tools,
                 max_task_queue_activities_per_second=slots.tools_per_second,
                 **{k: v for k, v in common.items() if k != "max_cached_workflows"},

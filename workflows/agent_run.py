@@ -3,7 +3,7 @@
 Each line here, and in the parts it is made of, is one that running agents depend on for years: it changes only by
 patch.
 
-    showing  <-  handlers  <-  people  <-  gates  <-  undoing  <-  tool_calls  <-  agent_run
+    showing  <-  decisions  <-  handlers  <-  people  <-  gates  <-  undoing  <-  tool_calls  <-  agent_run
 """
 
 import asyncio
@@ -16,13 +16,17 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from workflows import catalog
+from workflows.decisions import Source
 from workflows.display import checkpoint_view
 from workflows.gates import failure_of
 from workflows.queries import Queries
-from workflows.records import Closing, ClosingRequest, OpenRequest, ResultStatus, Turn, TurnRequest
+from workflows.records import OpenRequest, ResultStatus, Turn, TurnRequest
 from workflows.rollover import RollOver, carried, misfit
+from workflows.side_records import Closing, ClosingRequest
 from workflows.state import RunState
 from workflows.tool_calls import ToolCalls
+
+UNREAD: Source = {"via": "signal", "id": None}
 
 
 @workflow.defn(name="AgentRun")
@@ -35,11 +39,10 @@ class AgentRun(ToolCalls, Queries):
     def __init__(self, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
         self.state, self.misfit = RunState(branch=self._mint()), None
         self.start_counting()
-        self.ended = None
-        self.retry_now = False
+        self.ended = self.closing = None
+        self.retry_now = self.ending = False
         self.busy = 0
-        self.ending = False
-        self.shown = ()
+        self.shown, self.telling = (), []
         try:  # here, since messages that wait for this execution are handled before `run` begins
             found = None if rest else carried(value)
             if found is not None:
@@ -106,6 +109,8 @@ class AgentRun(ToolCalls, Queries):
             self.state.branched = self.state.branched or info.attempt > 1
             opening = await self.mendable(lambda: catalog.OPEN.run(request, value, summary="open the run"))
             self.state.book_opening(opening)
+        for asked in self.state.requests.open():
+            self.tell(asked)
         self.publish()
 
     async def _take_turn(self) -> None:
@@ -136,6 +141,7 @@ class AgentRun(ToolCalls, Queries):
         turn = await self.mendable(ask)
         state.book_turn(turn)
         state.book_files(asked, turn.files)
+        self.log_denied_calls(turn.calls)
         self.publish()
 
     async def _answer_calls(self, turn: Turn) -> None:
@@ -164,6 +170,9 @@ class AgentRun(ToolCalls, Queries):
             raise RollOver
 
     async def _close(self, status: ResultStatus, turn: Turn | None = None, reason: str | None = None) -> dict[str, Any]:
+        self.closing = status
+        for item in self.state.inbox:
+            self.log(None, "rejected", item.by, UNREAD, reason=f"the run ended ({status}) before it was read")
         return self._result(status, await self._store_files(), turn, reason)
 
     async def _store_files(self) -> Closing:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from workflows import records, undoing_records
+from workflows import notices, records, side_records, undoing_records
 
 TOOLS_QUEUE_SUFFIX = "-tools"
 """Tools run on a queue of their own, so that only tool workers need credentials."""
@@ -116,22 +116,30 @@ TOOL_RUN = Command(
 )
 JUDGE = Command(
     name="message.judge",
-    takes=records.JudgeRequest,
-    gives=records.Verdict,
+    takes=side_records.JudgeRequest,
+    gives=side_records.Verdict,
     wait=timedelta(seconds=5),
     within=timedelta(seconds=10),
     retry=_retry(0.2, 1, 2),
 )
+NOTIFY = Command(
+    name="people.notify",
+    takes=notices.NoticeRequest,
+    gives=notices.Noticed,
+    wait=timedelta(seconds=60),
+    within=timedelta(hours=1),
+    retry=_retry(2, 300, 20),
+)
 CLOSE = Command(
     name="run.close",
-    takes=records.ClosingRequest,
-    gives=records.Closing,
+    takes=side_records.ClosingRequest,
+    gives=side_records.Closing,
     wait=timedelta(seconds=60),
     retry=_retry(0.5, 5, 5),
 )
 PROBE = Command(
     name="run.probe",
-    takes=records.ProbeRequest,
+    takes=side_records.ProbeRequest,
     gives=bool,
     wait=timedelta(seconds=30),
     retry=_retry(1, 60, 0),  # without end: it is how a parked run waits, with no history growth and no worker held

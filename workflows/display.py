@@ -1,5 +1,7 @@
 """What people see in the Temporal Web UI: a run's Current Details, in Markdown, and the lines of its timeline."""
 
+import json
+import re
 from typing import Any
 
 from workflows.keys import checkpoint_key
@@ -9,6 +11,8 @@ from workflows.requests import Request, commands
 from workflows.state import RunState
 
 LAST_STEPS = 5
+ARGUMENTS_SHOWN = 6000
+"""Characters of a request's arguments in Current Details; the query `pending` has more."""
 
 
 def details(state: RunState, workflow_id: str, status: str) -> str:
@@ -20,28 +24,57 @@ def details(state: RunState, workflow_id: str, status: str) -> str:
     budget = ", ".join(f"{name} {_number(used[name])} of {_number(limit)}" for name, limit in limits.items())
     lines = [f"**{status}**, turn {state.used.turns}, session {state.session}, bundle {state.opening.bundle.name}@"]
     lines[0] += state.opening.bundle.version
-    lines.append(f"Goal: {state.opening.goal}")
+    lines.append(f"Goal:\n{fenced(state.opening.goal)}")
     if state.problem is not None:
-        lines.append(f"**Problem**: {state.problem.message}\n\nRemedy: {state.problem.remedy}")
+        lines.append(f"**Problem**:\n{fenced(state.problem.message)}\nRemedy: {state.problem.remedy}")
     if state.paused is not None:
-        lines.append(f"Paused: {state.paused}")
+        lines.append(f"**Paused** (`resume` goes on):\n{fenced(state.paused)}")
     if state.abandoned:
         lines.append(_abandoned(list(state.abandoned.values()), workflow_id))
-    lines += [_asked(request, workflow_id) for request in state.requests.open()]
+    lines += [_asked(request, workflow_id, state) for request in state.requests.open()]
     lines.append(f"Used: {budget or 'no limits'}; {_number(used['tokens'])} tokens, {used['cost_usd']:.4f} USD")
-    lines += [_step(step) for step in state.steps.last[-LAST_STEPS:]]
+    if state.steps.last:
+        lines.append(fenced("\n".join(_step(step) for step in state.steps.last[-LAST_STEPS:])))
     return "\n\n".join(lines)
 
 
-def _asked(request: Request, workflow_id: str) -> str:
+def fenced(text: str, kind: str = "text") -> str:
+    """A text as a code block that it cannot break out of: what a model, a web page or a person wrote is shown, and
+    never makes a heading, a link, a picture or a command of its own."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{kind}\n{text}\n{fence}"
+
+
+def _asked(request: Request, workflow_id: str, state: RunState) -> str:
+    view = pending_view(request, workflow_id, state)
     until = f" (until {request.deadline.isoformat(timespec='minutes')})" if request.deadline else ""
-    blocks = "\n".join(f"```\n{line}\n```" for line in commands(request, workflow_id).values())
-    return f"### {request.kind} {request.code}{until}\n{request.question}\n{blocks}"
+    lines = [f"### {request.kind} {request.code}{until}", fenced(request.question)]
+    if request.judging is not None:
+        lines.append(f"What somebody sent for it is being checked:\n{fenced(request.judging)}")
+    if request.kind != "question" and view["reason"]:
+        lines.append(f"It asks because:\n{fenced(view['reason'])}")
+    if request.call is not None:
+        text = view["arguments"]
+        if not isinstance(text, str):
+            text = json.dumps(text, ensure_ascii=False, indent=1)
+        lines.append(f"{request.call.operation_id or request.call.tool}\n{fenced(_cut(text), 'json')}")
+    if view["arguments_at"]:
+        lines.append(
+            f"All of the arguments: call {request.call.id if request.call else ''} in `{view['arguments_at']}`"
+        )
+    if request.untold:
+        lines.append(f"Nobody could be told: {request.untold}")
+    return "\n".join([*lines, *(fenced(line, "bash") for line in view["commands"].values())])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= ARGUMENTS_SHOWN else text[: ARGUMENTS_SHOWN - 1] + "…"
 
 
 def _step(step: dict[str, Any]) -> str:
     calls = ", ".join(str(call["tool"]) for call in step["calls"])
-    return f"- {step['role']}: {step['text'] or '…'}" + (f" → {calls}" if calls else "")
+    return f"{step['role']}: {step['text'] or '…'}" + (f" → {calls}" if calls else "")
 
 
 def _number(value: float) -> str:
@@ -70,13 +103,14 @@ def _abandoned(effects: list[EffectRecord], workflow_id: str) -> str:
     for effect in effects[-LAST_STEPS:]:
         outside = f", outside id {effect.external_id}" if effect.external_id else ""
         undo = command(workflow_id, "compensate", {"operation_id": effect.operation_id, "by": "YOUR-NAME"})
-        lines.append(f"- {effect.operation_id}: {effect.status}{outside}\n```\n{undo}\n```")
+        lines.append(f"{effect.operation_id}: {effect.status}{outside}\n{fenced(undo, 'bash')}")
     return "\n".join(lines)
 
 
-def pending_view(request: Request, workflow_id: str) -> dict[str, Any]:
-    """A request as the query `pending` gives it."""
+def pending_view(request: Request, workflow_id: str, state: RunState) -> dict[str, Any]:
+    """A request as the query `pending` gives it. `arguments_at`: the checkpoint that holds all of long arguments."""
     call = request.call
+    head = checkpoint_view(state) if call is not None and call.arguments is None else None
     arguments = None if call is None else call.arguments_preview if call.arguments is None else call.arguments
     return {
         "code": request.code,
@@ -86,6 +120,8 @@ def pending_view(request: Request, workflow_id: str) -> dict[str, Any]:
         "arguments": arguments,
         "fingerprint": call.fingerprint if call else None,
         "question": request.question,
+        "reason": call.reason if call else None,
+        "arguments_at": head["key"] if head else None,
         "asked_at": request.asked_at.isoformat(),
         "deadline": request.deadline.isoformat() if request.deadline else None,
         "owner": workflow_id,

@@ -15,9 +15,10 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from workflows import catalog
 from workflows.messages import decode_json
 from workflows.people import People
-from workflows.records import ProbeRequest, Problem
+from workflows.records import Problem
 from workflows.requests import Request
 from workflows.rollover import RollOver
+from workflows.side_records import ProbeRequest
 from workflows.state import PARKS
 
 T = TypeVar("T")
@@ -32,9 +33,12 @@ class Gates(People):
     async def may_go_on(self) -> bool:
         """Waits out a pause and a reached limit. False when nobody raised the limit in time."""
         self.look_at_history()
-        await self.wait(lambda: self.state.paused is None, "resume")
-        self.tick()
-        while reached := self.state.reached():
+        while True:
+            await self.wait(lambda: self.state.paused is None, "resume")
+            self.tick()
+            reached = self.state.reached()
+            if not reached:
+                break
             asked = [request for request in self.state.requests.open() if request.kind == "budget"]
             request = asked[0] if asked else self._ask_for_budget(reached)
             left = (request.deadline or workflow.now()) - workflow.now()

@@ -12,21 +12,21 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from workflows import messages as m
-from workflows.catalog import EFFECT_PLAN, JUDGE, TOOLS_QUEUE_SUFFIX
-from workflows.records import Item, JudgeRequest, Resolution, Verdict
-from workflows.requests import Logged, Request, decision_digest
+from workflows.catalog import EFFECT_PLAN, TOOLS_QUEUE_SUFFIX
+from workflows.decisions import Decisions, Source
+from workflows.records import Item
 from workflows.rollover import MOST_UPDATES, Rollover
-from workflows.showing import Showing
 from workflows.undoing_records import UndoPlan, UndoPlanRequest
 
-Source = dict[str, str | None]
 Answer = dict[str, Any]
 
 
-class Handlers(Showing, Rollover):
-    """The messages of a run. `retry_now`: try what a parked run waits for."""
+class Handlers(Decisions, Rollover):
+    """The messages of a run. `retry_now`: try what a parked run waits for; `closing`: the status with which the run is
+    about to end."""
 
     retry_now: bool
+    closing: str | None
 
     def validate(self, name: str, payloads: Sequence[RawValue | None]) -> None:
         """Raises for an update that cannot be used: it is rejected and leaves no trace in history."""
@@ -49,75 +49,60 @@ class Handlers(Showing, Rollover):
         if update_id in self.state.applied:
             return self.state.applied[update_id]
         self.updates += 1
+        source: Source = {"via": "update", "id": update_id}
+        message = None
         try:
             message = m.parse(name, workflow.info().workflow_id, payloads)
-            answer = await self._apply(message, {"via": "update", "id": update_id})
+            answer = await self._apply(message, source)
             self.state.book_update(update_id, answer)
             return answer
         except m.MessageError as error:
+            self.reject(str(error), source, message)
             raise ApplicationError(str(error), type="Rejected", non_retryable=True) from None
+        finally:
+            self.look_at_history()
 
     async def on_signal(self, name: str, payloads: Sequence[RawValue | None]) -> None:
         """Applies a signal; one that cannot be used is recorded."""
         source: Source = {"via": "signal", "id": str(workflow.info().get_current_history_length())}
+        message = None
         try:
             message = m.parse(name, workflow.info().workflow_id, payloads)
+            await self.unreserved(message)
             await self._apply(message, source)
         except m.MessageError as error:
-            self._reject(str(error), source)
+            self.reject(str(error), source, message)
+        self.look_at_history()
 
     def on_unknown_signal(self, name: str) -> None:
         """A signal of a name that there is not."""
         source: Source = {"via": "signal", "id": str(workflow.info().get_current_history_length())}
-        self._reject(f"there is no message {name!r}; there are: {', '.join(m.MESSAGES)}", source)
-
-    def _reject(self, reason: str, source: Source) -> None:
-        self.log(None, "rejected", None, source, reason=reason[:1000])
-        self.publish()
-
-    def log(
-        self,
-        request: Request | None,
-        decision: str,
-        by: str | None,
-        source: Source,
-        reason: str | None = None,
-        after: Any = None,
-    ) -> None:
-        """Writes one line of the decision log."""
-        call = request.call if request else None
-        self.state.requests.note(
-            Logged(
-                code=request.code if request else None,
-                kind=request.kind if request else None,
-                operation_id=call.operation_id if call else None,
-                decision=decision,
-                by=by,
-                source=source,
-                at=workflow.now(),
-                reason=reason,
-                arguments_before=(call.arguments or call.arguments_preview) if call else None,
-                arguments_after=after,
-            )
-        )
+        self.reject(f"there is no message {name[:60]!r}; there are: {', '.join(m.MESSAGES)}", source)
+        self.look_at_history()
 
     def _check(self, message: m.Message) -> None:
         if self.ended is not None:
             raise m.MessageError(f"the run has ended ({self.ended}); nothing was changed")
+        if self.closing is not None and not isinstance(message, m.Resume | m.Rollover):
+            raise m.MessageError(f"the run is ending ({self.closing}); nothing was changed")
         if isinstance(message, m.Approve | m.Deny | m.Answer | m.Resolve):
-            self.state.requests.check(message, workflow.now(), workflow.info().workflow_id)
+            self.find(message)
         if isinstance(message, m.Finish) and self.state.opening is not None and not self.state.opening.interactive:
             raise m.MessageError('finish: this run is not interactive; start it with {"interactive": true}')
         if isinstance(message, m.Budget) and not message.model_dump(exclude_none=True, exclude={"by"}):
             raise m.MessageError("budget: name at least one limit: turns, tokens, tool_calls, cost_usd or seconds")
+        if isinstance(message, m.UserMessage):
+            waiting = sum(len((item.text or "").encode()) for item in self.state.inbox)
+            if waiting + len(message.text.encode()) > m.MESSAGE_BYTES:
+                raise m.MessageError("message: too much is waiting to be read; send it after the next turn")
 
     async def _apply(self, message: m.Message, source: Source) -> Answer:
         self._check(message)
         handlers: dict[type[m.Message], Callable[[Any, Source], Awaitable[str]]] = {
-            m.Approve: self._approve,
-            m.Deny: self._deny,
-            m.Answer: self._answer,
-            m.Resolve: self._resolve,
+            m.Approve: self.approve,
+            m.Deny: self.deny,
+            m.Answer: self.answer,
+            m.Resolve: self.resolve,
             m.UserMessage: self._user_message,
             m.Pause: self._pause,
             m.Resume: self._resume,
@@ -127,88 +112,8 @@ class Handlers(Showing, Rollover):
             m.Compensate: self._compensate,
         }
         status = await handlers[type(message)](message, source)
-        self.look_at_history()
         self.publish()
         return {"ok": True, "status": status}
-
-    def _find(self, message: m.Message) -> tuple[Request, bool]:
-        return self.state.requests.check(message, workflow.now(), workflow.info().workflow_id)
-
-    async def _approve(self, message: m.Approve, source: Source) -> str:
-        request, repeats = self._find(message)
-        if repeats:
-            return f"already {request.outcome}"
-        if message.arguments is None:
-            return self._decide(request, message, "approved", source, message.note)
-        verdict = await self._judged(request, message, "arguments", message.arguments)
-        assert request.call is not None
-        request.edited = verdict.body
-        request.edited_call = request.call.model_copy(
-            update={
-                "fingerprint": verdict.fingerprint,
-                "request_digest": verdict.request_digest,
-                "summary": verdict.summary or request.call.summary,
-            }
-        )
-        return self._decide(request, message, "edited", source, message.note, after=message.arguments)
-
-    async def _deny(self, message: m.Deny, source: Source) -> str:
-        request, repeats = self._find(message)
-        if repeats:
-            return f"already {request.outcome}"
-        self.state.requests.denials += 1
-        if request.call is not None and request.call.request_digest is not None:
-            self.state.requests.denied_digests.append(request.call.request_digest)
-        return self._decide(request, message, "denied", source, message.reason)
-
-    async def _answer(self, message: m.Answer, source: Source) -> str:
-        request, repeats = self._find(message)
-        if repeats:
-            return f"already {request.outcome}"
-        verdict = await self._judged(request, message, "answer", message.value)
-        request.edited = verdict.body
-        return self._decide(request, message, "answered", source, None, after=message.value)
-
-    async def _resolve(self, message: m.Resolve, source: Source) -> str:
-        request, repeats = self._find(message)
-        if repeats:
-            return f"already {request.outcome}"
-        request.resolution = Resolution(
-            outcome=message.outcome, result=message.result, by=message.by, code=request.code
-        )
-        return self._decide(request, message, "resolved", source, message.outcome)
-
-    def _decide(
-        self, request: Request, message: m.Message, outcome: Any, source: Source, reason: str | None, after: Any = None
-    ) -> str:
-        request.outcome, request.by, request.reason = outcome, message.by, reason
-        request.digest = decision_digest(message)
-        self.log(request, outcome, message.by, source, reason=reason, after=after)
-        return str(outcome)
-
-    async def _judged(self, request: Request, message: m.Message, kind: Any, value: Any) -> Verdict:
-        """Reserves the code while an activity judges the value. Raises MessageError, with the request open again."""
-        assert request.call is not None
-        state, request.judging = self.state, message.by
-        asked = JudgeRequest(
-            thread=state.opened.thread,
-            bundle=state.opened.bundle.digest,
-            head=state.at,
-            call=request.call,
-            kind=kind,
-            value=value,
-        )
-        try:
-            verdict = await JUDGE.run(asked, summary=f"check what {message.by} sent for {request.code}"[:100])
-        except ActivityError:
-            raise m.MessageError(f"{request.code}: it could not be checked just now; the request stays open") from None
-        finally:
-            request.judging = None
-        if request.outcome is not None:
-            raise m.MessageError(f"{request.code} is already {request.outcome}; nothing was changed")
-        if not verdict.ok:
-            raise m.MessageError(f"{request.code}: {verdict.reason}; the request stays open")
-        return verdict
 
     async def _user_message(self, message: m.UserMessage, source: Source) -> str:
         self.state.inbox.append(Item(text=message.text, by=message.by))
@@ -229,7 +134,7 @@ class Handlers(Showing, Rollover):
         self.state.limits = self.state.limits.model_copy(update=new)
         for request in self.state.requests.open():
             if request.kind == "budget" and not self.state.reached():
-                self._decide(request, message, "resolved", source, None, after=new)
+                self.decide(request, message, "resolved", source, None, after=new)
         return "raised"
 
     async def _finish(self, message: m.Finish, source: Source) -> str:

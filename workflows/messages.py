@@ -5,16 +5,51 @@ is guessed from a malformed one.
 """
 
 import json
+import math
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from temporalio.common import RawValue
 
-Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+MESSAGE_BYTES = 1024 * 1024
+"""The longest message, and the most that may wait to be read: a run carries it until then."""
+
+RESULT_BYTES = 16 * 1024
+"""The longest result that a person may give for an operation that happened."""
+
+MOST = 10**15
+"""No limit is larger: numbers beyond it are mistakes, and some are too large for a float."""
+
+UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""Control characters, and those that are not seen or turn the text around: a name with them could pass for another."""
+
+
+def _visible(name: str) -> str:
+    if UNSEEN.search(name) or not name.replace("\u200c", "").replace("\u200d", "").strip():
+        raise ValueError("it holds characters that cannot be seen, or nothing else")
+    return name
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is blank")
+    return text
+
+
+def _short(result: Any) -> Any:
+    if len(json.dumps(result)) > RESULT_BYTES:
+        raise ValueError(f"it is longer than {RESULT_BYTES} bytes as JSON")
+    return result
+
+
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200), AfterValidator(_visible)]
 Code = Annotated[str, StringConstraints(strip_whitespace=True, to_upper=True, min_length=1, max_length=20)]
 Text = Annotated[str, StringConstraints(max_length=10_000)]
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Amount = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 
 
 class MessageError(Exception):
@@ -56,13 +91,13 @@ class Resolve(Message):
 
     code: Code
     outcome: Literal["happened", "not_happened", "give_up"]
-    result: Any = None
+    result: Annotated[Any, AfterValidator(_short)] = None
 
 
 class UserMessage(Message):
     """A user message, read before the next turn."""
 
-    text: Annotated[str, StringConstraints(min_length=1)]
+    text: Annotated[str, StringConstraints(min_length=1), AfterValidator(_not_blank)]
 
 
 class Pause(Message):
@@ -80,11 +115,11 @@ class Resume(Message):
 class Budget(Message):
     """New totals for the limits that are named; the others stay."""
 
-    turns: Annotated[int, Field(ge=0)] | None = None
-    tokens: Annotated[int, Field(ge=0)] | None = None
-    tool_calls: Annotated[int, Field(ge=0)] | None = None
-    cost_usd: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] | None = None
-    seconds: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] | None = None
+    turns: Count | None = None
+    tokens: Count | None = None
+    tool_calls: Count | None = None
+    cost_usd: Amount | None = None
+    seconds: Amount | None = None
 
 
 class Finish(Message):
@@ -158,14 +193,52 @@ def decode_json(value: RawValue | None) -> Any:
     return loads(text)
 
 
+DEEPEST = 64
+"""Levels of nesting beyond which JSON is refused: what writes it again later has a limit of its own."""
+
+
 def loads(text: str) -> Any:
-    """`json.loads` that refuses NaN, infinities, a key given twice and text nested too deeply, with a ValueError."""
+    """`json.loads`, strictly. Raises ValueError for NaN, an endless or huge number, a key given twice, half a surrogate
+    pair and text nested too deeply: what is accepted can be written as JSON again, the same everywhere."""
     try:
-        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twice)
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_twice)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos}") from None
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
+    _check(value)
+    return value
+
+
+def _check(value: Any) -> None:
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError("the JSON is nested too deeply")
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                below += [*each.keys(), *each.values()]
+            elif isinstance(each, list):
+                below += each
+            elif isinstance(each, str) and not each.isascii():
+                _whole(each)
+        level = below
+
+
+def _whole(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("the JSON holds half of a surrogate pair, which is no character") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is too large for a number")
+    return number
 
 
 def _no_constant(text: str) -> Any:
@@ -176,7 +249,7 @@ def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"the key {twice!r} is given twice")
+        raise ValueError(f"the key {twice[:60]!r} is given twice")
     return found
 
 
@@ -185,17 +258,26 @@ def parse(name: str, workflow_id: str, payloads: Sequence[RawValue | None]) -> M
     try:
         if len(payloads) != 1:
             raise ValueError(f"one JSON object is wanted, {len(payloads)} inputs were given")
-        body = decode_json(payloads[0])
+        given = payloads[0]
+        if isinstance(given, RawValue) and len(given.payload.data) > MESSAGE_BYTES:
+            raise ValueError(f"it is {len(given.payload.data)} bytes long, and {MESSAGE_BYTES} are the most")
+        body = decode_json(given)
         if isinstance(body, str):  # the Web UI sends what was typed as a JSON string
             body = loads(body)
         if not isinstance(body, dict):
-            raise ValueError(f"a JSON object is wanted, not {json.dumps(body)[:60]}")
+            raise ValueError(f"a JSON object is wanted, not {type_name(body)}")
         return MESSAGES[name].model_validate(body)
     except ValidationError as error:
         reason = explain(error)
     except ValueError as error:
         reason = str(error)
     raise MessageError(f"{name}: {reason}. Send: {command(workflow_id, name, EXAMPLES[name])}")
+
+
+def type_name(value: Any) -> str:
+    """The JSON type of a value, as people call it."""
+    names = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}
+    return "null" if value is None else names.get(type(value), "an object")
 
 
 def explain(error: ValidationError) -> str:

@@ -1,17 +1,24 @@
 """How a run asks people: requests with codes and deadlines, and what follows from silence."""
 
+import asyncio
+import contextlib
 from datetime import timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from workflows.display import question_for
+from workflows.catalog import NOTIFY, TOOLS_QUEUE_SUFFIX
+from workflows.display import pending_view, question_for
 from workflows.handlers import Handlers
+from workflows.notices import NoticeRequest
 from workflows.records import Call
-from workflows.requests import ALPHABET, Kind, Request, new_code
+from workflows.requests import ALPHABET, SOMEBODY, Kind, Request, new_code, shown
 
 
 class People(Handlers):
-    """Opens requests and waits for their decisions."""
+    """Opens requests and waits for their decisions. `telling`: the notices that are on their way or due later."""
+
+    telling: list["asyncio.Task[None]"]
 
     async def ask(self, call: Call) -> Request:
         """Asks whether a call may run, or what its question asks; the same request again after a rollover."""
@@ -33,20 +40,28 @@ class People(Handlers):
         random, now = workflow.random(), workflow.now()
         code = new_code(iter(lambda: random.randrange(len(ALPHABET)), -1), self.state.requests.by_code)
         request = Request(code=code, kind=kind, question=question, call=call, asked_at=now)
+        request.decider = SOMEBODY if kind in ("question", "budget") else self._decider()
         if seconds is not None:
             request.deadline = now + timedelta(seconds=seconds)
         self.state.requests.add(request)
         self.publish()
+        self.tell(request)
         return request
 
+    def _decider(self) -> str:
+        """Whose name stands in the commands: the first who may decide, where the bundle names some."""
+        opening = self.state.opened
+        return next((name for name in opening.approvers if not opening.distinct or name != opening.requester), SOMEBODY)
+
     async def decided(self, request: Request) -> None:
-        """Waits for a decision or the deadline. A decision handled before the timer wins; else silence is a no."""
-        left = None if request.deadline is None else request.deadline - workflow.now()
-        if left is not None and request.outcome is None and request.judging is None:
+        """Waits for a decision or the deadline. A decision handled before the timer wins; else silence is a no.
+
+        An edit that was sent in time wins even if it is still being judged at the deadline."""
+        if request.deadline is not None and request.outcome is None:
             try:
                 await workflow.wait_condition(
                     lambda: request.outcome is not None,
-                    timeout=max(left, timedelta(0)),
+                    timeout=max(request.deadline - workflow.now(), timedelta(0)),
                     timeout_summary=f"deadline of {request.kind} {request.code}",
                 )
             except TimeoutError:
@@ -60,3 +75,41 @@ class People(Handlers):
         if request.outcome is None:
             request.outcome, request.reason = "expired", "expired"
             self.log(request, "expired", None, {"via": "timer", "id": None}, reason="expired")
+
+    def tell(self, request: Request) -> None:
+        """Begins to send the bundle's notices of a request. Nothing waits for them, and nothing fails with them."""
+        if self.state.opened.notices:
+            self.telling = [task for task in self.telling if not task.done()]
+            self.telling.append(asyncio.create_task(self._tell(request)))
+
+    async def _tell(self, request: Request) -> None:
+        """Each of the bundle's times in turn, for as long as the request is open."""
+        for stage, after in enumerate(self.state.opened.notices[request.told :], request.told):
+            left = request.asked_at + timedelta(seconds=after) - workflow.now()
+            with contextlib.suppress(TimeoutError):
+                await workflow.wait_condition(
+                    lambda: request.outcome is not None,
+                    timeout=max(left, timedelta(0)),
+                    timeout_summary=f"notice {stage + 1} of {request.kind} {request.code}",
+                )
+            if request.outcome is not None:
+                return
+            await self._notice(request, stage)
+            request.told = stage + 1
+            self.publish()
+
+    async def _notice(self, request: Request, stage: int) -> None:
+        opening = self.state.opened
+        item = pending_view(request, workflow.info().workflow_id, self.state)
+        item["arguments"] = shown(item["arguments"])
+        asked = NoticeRequest(
+            thread=opening.thread, bundle=opening.bundle.digest, item=item, goal=opening.goal, stage=stage
+        )
+        queue = workflow.info().task_queue + TOOLS_QUEUE_SUFFIX
+        try:
+            noticed = await NOTIFY.run(asked, summary=f"tell people of {request.kind} {request.code}", queue=queue)
+            request.untold = "; ".join(noticed.failed) or None
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            request.untold = "no notice could be sent"

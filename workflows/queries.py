@@ -1,28 +1,32 @@
 """The queries of a run: small JSON, whatever the run remembers."""
 
-import json
 from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
 
 from workflows.display import pending_view, status_view
-from workflows.messages import decode_json
+from workflows.messages import decode_json, loads
 from workflows.requests import KEPT
 from workflows.showing import Showing
 
 
 def _last(value: RawValue | None, rest: tuple[Any, ...]) -> int:
     """How many entries are wanted: `{"last": n}`, 50 at most. Raises ValueError for anything else."""
-    if value is None or not isinstance(value, RawValue):
-        return KEPT
-    body = decode_json(value)
-    if isinstance(body, str):
-        body = json.loads(body)
-    count = KEPT if body is None else body.get("last", KEPT) if isinstance(body, dict) else None
-    if rest or not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise ValueError('a list query takes {"last": n} or nothing')
-    return min(count, KEPT)
+    try:
+        if value is None and not rest:
+            return KEPT
+        body = decode_json(value)
+        if isinstance(body, str):
+            body = loads(body)
+        if body is None and not rest:
+            return KEPT
+        count = body.pop("last", KEPT) if isinstance(body, dict) else None
+        if rest or body or not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise ValueError("something else was given")
+        return min(count, KEPT)
+    except ValueError as error:
+        raise ValueError(f'a list query takes {{"last": n}} or nothing: {error}') from None
 
 
 def _tail(entries: list[Any], count: int) -> list[Any]:
@@ -41,7 +45,10 @@ class Queries(Showing):
     def pending(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
         """The open requests, oldest first."""
         workflow_id = workflow.info().workflow_id
-        return _tail([pending_view(request, workflow_id) for request in self.state.requests.open()], _last(value, rest))
+        return _tail(
+            [pending_view(request, workflow_id, self.state) for request in self.state.requests.open()],
+            _last(value, rest),
+        )
 
     @workflow.query(name="transcript", description='The last messages, as previews. Input: {"last": n}')
     def transcript(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]

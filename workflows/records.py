@@ -17,7 +17,7 @@ from workflows.effect_record import Repeat as Repeat
 
 Decision = Literal["allow", "ask", "question", "answered"]
 TurnKind = Literal["calls", "answer", "empty", "refused", "content_filtered"]
-ToolStatus = Literal["done", "error", "review", "taken"]
+ToolStatus = Literal["done", "error", "review", "taken", "changed"]
 ResultStatus = Literal["completed", "refused", "content_filtered", "budget_exhausted", "denied", "gave_up"]
 
 PREVIEW_BYTES = 160
@@ -142,13 +142,18 @@ class Opening(Record):
     repeat: Repeat = "ask"
     on_end: OnEnd = "keep"
     ancestry: list[str] = Field(default_factory=list)
+    requester: str | None = None
+    approvers: list[str] = Field(default_factory=list)
+    distinct: bool = False
+    notices: list[float] = Field(default_factory=list)
 
 
 class Call(Record):
     """One tool call of a turn, judged.
 
     `allow`: run it. `ask`: a person first. `question`: it *is* a question to a person. `answered`: it will not run, and
-    `answer` says why (malformed, unknown, denied by policy, the same as another). `arguments` are the final ones where
+    `answer` says why (malformed, unknown, the same as another, or denied: then `denied_by` says whether by policy or by
+    the person who denied an equal call before). `arguments` are the final ones where
     they are short or a person must see them; else the checkpoint holds them and `arguments_preview` is how they begin.
     """
 
@@ -167,6 +172,7 @@ class Call(Record):
     request_digest: str | None = None
     arguments: dict[str, Any] | None = None
     arguments_preview: str | None = None
+    denied_by: Literal["policy", "person"] | None = None
 
 
 class TurnRequest(Record):
@@ -248,7 +254,8 @@ class ToolRequest(Record):
 class ToolAnswer(Record):
     """Output of `tool.run`. `review`: nobody knows whether it happened, `reason` says what is known.
     `taken`: the operation id belongs to another request (`effect`), nothing was run, and `renamed` is the call under an
-    id of this branch. `undoing`: the record of the compensation itself, where one was tried."""
+    id of this branch. `changed`: what would run is not what was decided; nothing was run, and `renamed` is the call as
+    it is now. `undoing`: the record of the compensation itself, where one was tried."""
 
     status: ToolStatus
     answer: Ref | None = None
@@ -257,55 +264,6 @@ class ToolAnswer(Record):
     renamed: Call | None = None
     undoing: EffectRecord | None = None
     files: str | None = None
-
-
-class JudgeRequest(Record):
-    """Input of `message.judge`: edited arguments of an approval, or the answer to a question, and what was asked."""
-
-    thread: str
-    bundle: str
-    head: Head
-    call: Call
-    kind: Literal["arguments", "answer"]
-    value: Any = None
-
-
-class Verdict(Record):
-    """Output of `message.judge`. With `ok`, `body` is the accepted value in the store."""
-
-    ok: bool
-    reason: str = ""
-    body: Ref | None = None
-    fingerprint: str | None = None
-    request_digest: str | None = None
-    summary: str | None = None
-
-
-class ClosingRequest(Record):
-    """Input of `run.close`: which thread has ended, and what its workspace holds then."""
-
-    thread: str
-    files: Files = Files()
-
-
-class Closing(Record):
-    """Output of `run.close`: the files in the run's workspace."""
-
-    artifacts: list[dict[str, Any]] = Field(default_factory=list)
-    total: int = 0
-
-
-class ProbeRequest(Record):
-    """Input of `run.probe`: what to look at until it is well again. `branch` is the one that the next checkpoint goes
-    to, `entries` the digests of the bodies that are new since the head."""
-
-    kind: str
-    thread: str
-    head: Head | None = None
-    bundle: str | None = None
-    branch: str = ""
-    entries: list[str] = Field(default_factory=list)
-    files: Files = Files()
 
 
 class Problem(Record):

@@ -5,12 +5,15 @@ decision again is answered `ok`, another one is a conflict, and nothing reopens 
 are being judged the code is reserved: whoever comes in between is told so.
 """
 
+import hashlib
+import json
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from workflows.examples import example_of
 from workflows.messages import Answer, Approve, Deny, Message, MessageError, Resolve, command
 from workflows.records import Call, Ref, Resolution
 
@@ -20,6 +23,18 @@ ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 
 KEPT = 50
 """How many closed requests and decisions a run carries; the rest is counted."""
+
+KEPT_REJECTED = 10
+"""How many rejected messages may stay among them as long as decisions do; more than that go first."""
+
+KEPT_DENIED = 1000
+"""How many denied calls a run knows again."""
+
+SHOWN = 2000
+"""The longest JSON, in characters, of arguments in the decision log; longer ones are previews."""
+
+SOMEBODY = "YOUR-NAME"
+"""Who decides, in a command, where nobody in particular has to."""
 
 ANSWERS: dict[Kind, tuple[type[Message], ...]] = {
     "approval": (Approve, Deny),
@@ -31,7 +46,11 @@ MESSAGE_NAMES: dict[type[Message], str] = {Approve: "approve", Deny: "deny", Ans
 
 
 class Request(BaseModel):
-    """One thing that a person is asked. `call` is absent where the run itself asks (budget)."""
+    """One thing that a person is asked. `call` is absent where the run itself asks (budget).
+
+    `judging`: whose edit or answer is being checked; `decider`: the name in its commands; `told`: how many of the
+    bundle's notices have been sent, and `untold` what is wrong with them.
+    """
 
     code: str
     kind: Kind
@@ -48,6 +67,9 @@ class Request(BaseModel):
     edited_call: Call | None = None
     resolution: Resolution | None = None
     raise_to: dict[str, float] | None = None
+    decider: str = SOMEBODY
+    told: int = 0
+    untold: str | None = None
 
 
 class Logged(BaseModel):
@@ -84,18 +106,36 @@ class Requests(BaseModel):
         return found[-1] if found else None
 
     def add(self, request: Request) -> Request:
-        """Files a new request; the oldest closed ones beyond the kept number are let go."""
-        closed = [r.code for r in self.by_code.values() if r.outcome is not None]
-        for code in closed[: max(0, len(closed) - KEPT)]:
-            del self.by_code[code]
+        """Files a new request."""
         self.by_code[request.code] = request
         return request
 
+    def deny(self, request_digest: str | None) -> None:
+        """Counts a denial, and remembers what was denied."""
+        self.denials += 1
+        if request_digest is not None and request_digest not in self.denied_digests:
+            self.denied_digests.append(request_digest)
+            del self.denied_digests[:-KEPT_DENIED]
+
+    def settle(self) -> None:
+        """At the end of a turn: of what is closed only what later messages are checked against stays, and the oldest
+        beyond the kept number goes."""
+        closed = [request for request in self.by_code.values() if request.outcome is not None]
+        for request in closed:
+            request.edited = request.edited_call = request.resolution = None
+            if request.call is not None:
+                request.call = request.call.model_copy(update={"arguments": None, "answer": None})
+        for request in closed[: max(0, len(closed) - KEPT)]:
+            del self.by_code[request.code]
+
     def note(self, entry: Logged) -> None:
-        """Appends to the decision log, which keeps its last entries and counts all."""
+        """Appends to the decision log, which keeps its last entries and counts all. A flood of messages that could not
+        be used does not push out decisions."""
         self.log.append(entry)
         self.logged += 1
-        del self.log[:-KEPT]
+        if len(self.log) > KEPT:
+            rejected = [index for index, each in enumerate(self.log) if each.decision == "rejected"]
+            del self.log[rejected[0] if len(rejected) > KEPT_REJECTED else 0]
 
     def check(self, message: Message, now: datetime, workflow_id: str) -> tuple[Request, bool]:
         """The request that a decision is for, and whether it only repeats what was decided.
@@ -130,7 +170,8 @@ class Requests(BaseModel):
 
 def decision_digest(message: Message) -> str:
     """What makes two decisions the same one: all of it but who sent it and their note."""
-    return message.model_dump_json(exclude={"by", "note", "reason"})
+    text = json.dumps(message.model_dump(exclude={"by", "note", "reason"}), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def new_code(pick: Iterable[int], taken: Iterable[str]) -> str:
@@ -146,13 +187,21 @@ def commands(request: Request, workflow_id: str) -> dict[str, str]:
     """The exact shell lines that decide a request."""
 
     def line(name: str, **body: Any) -> str:
-        return command(workflow_id, name, {"code": request.code, **body, "by": "YOUR-NAME"})
+        return command(workflow_id, name, {"code": request.code, **body, "by": request.decider})
 
     if request.kind == "approval":
         return {"approve": line("approve"), "deny": line("deny", reason="why not")}
     if request.kind == "question":
-        choices = (request.call.arguments or {}).get("choices") if request.call else None
-        return {"answer": line("answer", value=choices[0] if choices else "your answer")}
+        asked = (request.call.arguments or {}) if request.call else {}
+        choices, schema = asked.get("choices"), asked.get("schema")
+        value = choices[0] if choices else example_of(schema) if schema else "your answer"
+        return {"answer": line("answer", value=value)}
     if request.kind == "review":
         return {name: line("resolve", outcome=name) for name in ("happened", "not_happened", "give_up")}
-    return {"raise": command(workflow_id, "budget", {**(request.raise_to or {}), "by": "YOUR-NAME"})}
+    return {"raise": command(workflow_id, "budget", {**(request.raise_to or {}), "by": request.decider})}
+
+
+def shown(value: Any) -> Any:
+    """Arguments as the decision log keeps them: whole where they are short, else how their JSON begins."""
+    text = json.dumps(value, ensure_ascii=False)
+    return value if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

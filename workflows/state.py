@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from workflows.keys import checkpoint_key
-from workflows.records import EffectRecord, Files, Head, Item, Limits, Opening, Problem, Turn, Usage
-from workflows.requests import KEPT, Requests
+from workflows.records import Call, EffectRecord, Files, Head, Item, Limits, Opening, Problem, Turn, Usage
+from workflows.requests import KEPT, Requests, shown
 from workflows.undoing_records import UndoStep
 
 WORKFLOW_VERSION = "1"
@@ -86,8 +86,9 @@ class RunState(BaseModel):
         return self.head
 
     def book_opening(self, opening: Opening) -> None:
-        """Books the opening."""
-        self.opening, self.head, self.limits = opening, opening.head, opening.limits
+        """Books the opening. Limits that a person sent before it stand."""
+        sent = self.limits.model_dump(exclude_none=True)
+        self.opening, self.head, self.limits = opening, opening.head, opening.limits.model_copy(update=sent)
         self.book_checkpoint(opening.head, "open", opening.bytes, opening.at, None)
 
     def book_turn(self, turn: Turn) -> None:
@@ -100,7 +101,11 @@ class RunState(BaseModel):
             if call.operation_id is not None:
                 self.numbers[call.tool] = self.numbers.get(call.tool, 0) + 1
         calls = [
-            {"id": c.id, "tool": c.tool, "arguments": c.arguments_preview if c.arguments is None else c.arguments}
+            {
+                "id": c.id,
+                "tool": c.tool,
+                "arguments": c.arguments_preview if c.arguments is None else shown(c.arguments),
+            }
             for c in turn.calls
         ]
         self.steps.add({"role": "assistant", "text": turn.text, "calls": calls, "answers": {}})
@@ -109,7 +114,7 @@ class RunState(BaseModel):
         self.checkpoints.last[-1]["effects"] = effects
         if turn.abandoned is not None:
             self.abandoned = {effect.operation_id: effect for effect in turn.abandoned}
-        futile = turn.kind == "empty" or (turn.kind == "calls" and all(c.decision == "answered" for c in turn.calls))
+        futile = turn.kind == "empty" or (turn.kind == "calls" and all(_futile(c) for c in turn.calls))
         self.bad_turns = self.bad_turns + 1 if futile else 0
         self.faults = {fault: self.faults.get(fault, 0) + 1 for fault in turn.faults}
         self.quirks = {**self.quirks, **turn.quirks}
@@ -169,6 +174,7 @@ class RunState(BaseModel):
         if self.turn.nudge is not None:
             self.new.append(Item(text=self.turn.nudge))
         self.turn, self.answers = None, {}
+        self.requests.settle()
 
     def read_inbox(self) -> None:
         """Moves what people said into the next request, in the order in which it came."""
@@ -234,6 +240,11 @@ class RunState(BaseModel):
         if self.paused is not None:
             return "paused"
         return "waiting" if self.waiting_on() else "running"
+
+
+def _futile(call: Call) -> bool:
+    """A call that nobody can use. One that a person denied before counts as a denial instead."""
+    return call.decision == "answered" and call.denied_by != "person"
 
 
 PARKS: dict[str, tuple[str, str]] = {

@@ -48,21 +48,19 @@ class ToolCalls(Undoing):
                 raise asyncio.CancelledError
             review = await self.review(_in_full(call, answer), doubt_of(call, answer))
             answer = await self._execute(call, approval, review)
-        if answer.status == "taken" and answer.renamed is not None:
-            await self._ask_anew(answer.renamed, approval)
+        if answer.status in ("taken", "changed") and answer.renamed is not None:
+            await self._ask_anew(answer.renamed, approval, TAKEN if answer.status == "taken" else CHANGED)
         elif answer.answer is not None:
             self._settle(call, Item(ref=answer.answer, call=call.id, tool=call.tool), answer.answer.preview)
         else:
             self._settle_text(call, f"Error: {answer.reason}")
 
-    async def _ask_anew(self, call: Call, approval: Request | None) -> None:
-        """The call's number belongs to another request, made on a path that was left: nothing was run. Under a number
-        of its own it is a new action, and a person says whether that is wanted beside the old one."""
-        question = (
-            f"May the agent run {call.summary or call.tool} as {call.operation_id}? It asks because: a path that was "
-            "left has used its number for another request, which may have happened"
-        )
-        asked = call.model_copy(update={"decision": "ask"})
+    async def _ask_anew(self, call: Call, approval: Request | None, why: str) -> None:
+        """Nothing was run. The call's number belongs to another request, made on a path that was left: under a number
+        of its own it is a new action, and a person says whether that is wanted beside the old one. Or it would not be
+        what was decided any more."""
+        question = f"May the agent run {call.summary or call.tool} as {call.operation_id}? It asks because: {why}"
+        asked = call.model_copy(update={"decision": "ask", "reason": why})
         request = self.request("approval", question, asked, call.ask_timeout or DAY)
         request.edited = approval.edited if approval else None
         await self.decided(request)
@@ -136,6 +134,8 @@ class ToolCalls(Undoing):
 
 
 DAY = 86_400.0
+TAKEN = "a path that was left has used its number for another request, which may have happened"
+CHANGED = "the tool changed after the call was decided on, so what would run is not what was decided"
 
 
 def _in_full(call: Call, answer: ToolAnswer) -> Call:

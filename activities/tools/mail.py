@@ -32,11 +32,11 @@ async def send_email(to: str | list[str], subject: str, body: str, *, op: Operat
         subject: one line
         body: the text
     """
-    server = _server(await op.credential("smtp"))
-    message = _message(server.sender, _addresses(to), subject, body, op.operation_id)
-    client = await _connected(server)
+    server = server_of(await op.credential("smtp"))
+    message = compose(server.sender, addresses_of(to), subject, body, op.operation_id)
+    client = await connected(server)
     try:
-        refused = await _sent(client, message)
+        refused = await deliver(client, message)
     finally:
         # The mail is accepted or not by now; a poor farewell changes nothing.
         with contextlib.suppress(aiosmtplib.SMTPException, OSError):
@@ -49,7 +49,7 @@ async def send_email(to: str | list[str], subject: str, body: str, *, op: Operat
 
 
 @dataclass(frozen=True)
-class _Server:
+class MailServer:
     """Where mail goes out, as the credential `smtp` says: smtp(s)://user:password@host:port?from=address."""
 
     host: str
@@ -60,7 +60,7 @@ class _Server:
     sender: str
 
 
-def _server(credential: str) -> _Server:
+def server_of(credential: str) -> MailServer:
     """Raises `ToolError` without quoting the credential."""
     problem = ""
     try:
@@ -74,13 +74,13 @@ def _server(credential: str) -> _Server:
             problem = "names no sender; add ?from=address"
         else:
             user, password = (unquote(part) if part else None for part in (url.username, url.password))
-            return _Server(url.hostname, port, tls, user, password, given)
+            return MailServer(url.hostname, port, tls, user, password, given)
     except ValueError:
         problem = "is not a URL"
     raise ToolError(f"the credential 'smtp' {problem}; {_MENDING}")
 
 
-def _message(sender: str, to: list[str], subject: str, body: str, operation_id: str) -> EmailMessage:
+def compose(sender: str, to: list[str], subject: str, body: str, operation_id: str) -> EmailMessage:
     """The mail. Its Message-ID follows from the operation, so that a doubled one can be told by it."""
     if _CONTROL.search(subject):
         raise ToolError("the subject must be one line, without control characters")
@@ -95,7 +95,7 @@ def _message(sender: str, to: list[str], subject: str, body: str, operation_id: 
     return message
 
 
-def _addresses(to: str | list[str]) -> list[str]:
+def addresses_of(to: str | list[str]) -> list[str]:
     given = [part.strip() for text in ([to] if isinstance(to, str) else to) for part in text.split(",")]
     addresses = list(dict.fromkeys(part for part in given if part))
     if not addresses:
@@ -106,7 +106,7 @@ def _addresses(to: str | list[str]) -> list[str]:
     return addresses
 
 
-async def _connected(server: _Server) -> aiosmtplib.SMTP:
+async def connected(server: MailServer) -> aiosmtplib.SMTP:
     """Until here nothing was sent, and every failure says so: it is the model's to judge, not in doubt."""
     client = aiosmtplib.SMTP(hostname=server.host, port=server.port, use_tls=server.tls, timeout=_TIMEOUT)
     try:
@@ -121,7 +121,7 @@ async def _connected(server: _Server) -> aiosmtplib.SMTP:
     raise ToolError(f"nothing was sent: the mail server did not let us in ({failure}); {_MENDING}")
 
 
-async def _sent(client: aiosmtplib.SMTP, message: EmailMessage) -> list[str]:
+async def deliver(client: aiosmtplib.SMTP, message: EmailMessage) -> list[str]:
     """The addresses refused while others were accepted. A server that answers no has not taken the mail; one that
     goes away without an answer may have."""
     try:

@@ -6,8 +6,8 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 
 from scripts.commands.running import run
+from workers.attributes import SEARCH_ATTRIBUTES, missing_search_attributes
 from workers.client import connect
-from workers.worker import SEARCH_ATTRIBUTES, missing_search_attributes
 
 TYPES = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,

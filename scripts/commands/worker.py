@@ -12,6 +12,7 @@ from temporalio.worker import Worker
 
 from activities.world import World
 from scripts.commands.running import Refused, run
+from workers.attributes import missing_search_attributes
 from workers.client import connect
 from workers.health import Health, HealthServer
 from workers.inflight import InFlight
@@ -20,7 +21,7 @@ from workers.settings import Settings, SettingsError, read_settings
 from workers.telemetry import start_telemetry
 from workers.watchdog import Watchdog
 from workers.watching import Observers, Watch, log_event
-from workers.worker import Queues, make_workers, make_world, missing_search_attributes, queues_of
+from workers.worker import Queues, make_workers, make_world, queues_of
 
 
 def worker(

@@ -1,0 +1,111 @@
+"""`perdure approve`, `deny`, `answer`, `resolve`: a decision, by its code alone; the run it belongs to is found."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from scripts.commands.pending import Item, console, find_by_code, show_diff
+from scripts.commands.running import NO, Refused, run
+from workers.client import connect
+from workers.sending import NotTaken, send_update
+from workflows.messages import loads
+
+Code = Annotated[str, typer.Argument(help="The code of the request, as `perdure pending` shows it")]
+By = Annotated[str, typer.Option("--by", help="Your name, for the decision log", envvar="USER")]
+Run = Annotated[str | None, typer.Option("--run", help="The workflow id, if several runs have a request of that code")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
+
+
+def approve(
+    code: Code,
+    by: By,
+    arguments: Annotated[str | None, typer.Option(help="JSON: run the call with these arguments instead")] = None,
+    note: Annotated[str | None, typer.Option(help="A note for the log")] = None,
+    run_id: Run = None,
+    as_json: Json = False,
+) -> None:
+    """Let the agent run the call, with other arguments where they are given."""
+    body: dict[str, Any] = {"by": by}
+    if note is not None:
+        body["note"] = note
+    if arguments is not None:
+        body["arguments"] = _json("--arguments", arguments)
+        if not isinstance(body["arguments"], dict):
+            raise typer.BadParameter("a JSON object is wanted", param_hint="--arguments")
+    run(_decide("approve", code, body, run_id, as_json))
+
+
+def deny(
+    code: Code,
+    by: By,
+    reason: Annotated[str | None, typer.Option(help="Why; the agent is told")] = None,
+    run_id: Run = None,
+    as_json: Json = False,
+) -> None:
+    """Do not let the agent run the call."""
+    run(_decide("deny", code, {"by": by, **({} if reason is None else {"reason": reason})}, run_id, as_json))
+
+
+def answer(code: Code, value: str, by: By, run_id: Run = None, as_json: Json = False) -> None:
+    """Answer a question of the agent. VALUE is a text; JSON where the question has a schema."""
+    run(_decide("answer", code, {"by": by, "value": value}, run_id, as_json))
+
+
+def resolve(
+    code: Code,
+    outcome: Annotated[str, typer.Argument(help="happened, not_happened or give_up")],
+    by: By,
+    result: Annotated[str | None, typer.Option(help="JSON or text: what the call gave, if it happened")] = None,
+    run_id: Run = None,
+    as_json: Json = False,
+) -> None:
+    """Say what became of a call whose outcome nobody knows."""
+    if outcome not in ("happened", "not_happened", "give_up"):
+        raise typer.BadParameter(f"{outcome!r} is not one of: happened, not_happened, give_up", param_hint="OUTCOME")
+    body: dict[str, Any] = {"by": by, "outcome": outcome}
+    if result is not None:
+        body["result"] = _json_or_text(result)
+    run(_decide("resolve", code, body, run_id, as_json))
+
+
+async def _decide(name: str, code: str, body: dict[str, Any], run_id: str | None, as_json: bool) -> int:
+    client = await connect()
+    item = await find_by_code(client, code, run_id)
+    if name == "answer":
+        body["value"] = _fitting(item, body["value"])
+    try:
+        answered = await send_update(client, str(item["owner"]), name, {"code": item["code"], **body})
+    except NotTaken as refused:
+        if as_json:
+            print(json.dumps({"ok": False, "code": item["code"], "owner": item["owner"], "error": str(refused)}))
+            return NO
+        raise Refused(str(refused)) from None
+    if as_json:
+        print(json.dumps({**answered, "code": item["code"], "owner": item["owner"]}, ensure_ascii=False))
+        return 0
+    console().print(f"[green]{escape(str(answered['status']))}[/]: {item['code']} of {escape(str(item['owner']))}")
+    if body.get("arguments") is not None:
+        show_diff(item["arguments"], body["arguments"])
+    return 0
+
+
+def _fitting(item: Item, value: str) -> Any:
+    """The text itself, or what it is as JSON where the question has a schema that wants more than a text."""
+    asked = item["arguments"] if isinstance(item["arguments"], dict) else {}
+    return _json_or_text(value) if asked.get("schema") else value
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=name) from None
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return loads(text)
+    except ValueError:
+        return text

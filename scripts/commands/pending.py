@@ -1,0 +1,160 @@
+"""`perdure pending`: what all runs ask of people; and finding the run that a code belongs to."""
+
+import asyncio
+import contextlib
+import difflib
+import json
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from scripts.commands.running import Refused, run
+from workers.attributes import missing_search_attributes
+from workers.client import connect
+
+Item = dict[str, Any]
+AT_ONCE = 20
+QUERY_SECONDS = 10
+OPEN = "ExecutionStatus = 'Running' AND WorkflowType = 'AgentRun'"
+WAITING = f"{OPEN} AND (PerdureStatus IS NULL OR PerdureWaitingOn IS NOT NULL)"
+
+
+def pending(
+    run_id: Annotated[str | None, typer.Option("--run", help="Of this run only (its workflow id)")] = None,
+    kind: Annotated[str | None, typer.Option(help="approval, question, review or budget only")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
+) -> None:
+    """Show what waits for people, in all runs, with the commands that decide it."""
+    if kind not in (None, "approval", "question", "review", "budget"):
+        raise typer.BadParameter(f"{kind!r} is not one of: approval, question, review, budget", param_hint="--kind")
+    run(_pending(run_id, kind, as_json))
+
+
+async def _pending(run_id: str | None, kind: str | None, as_json: bool) -> int:
+    client = await connect()
+    items, silent = await of_run(client, run_id) if run_id else await of_all(client)
+    items = [item for item in items if kind in (None, item["kind"])]
+    for workflow_id in silent:
+        print(f"perdure: {workflow_id}: no worker answered; is one running?", file=sys.stderr)
+    if as_json:
+        print(json.dumps(items, ensure_ascii=False, indent=1))
+    else:
+        for item in items:
+            show(item)
+        if not items:
+            console().print("Nothing waits for people.")
+    return 1 if silent else 0
+
+
+async def of_run(client: Client, workflow_id: str) -> tuple[list[Item], list[str]]:
+    """The open requests of one run, and the run itself if nobody answers for it. Raises Refused for no such run."""
+    try:
+        found = await client.get_workflow_handle(workflow_id).query(
+            "pending", rpc_timeout=timedelta(seconds=QUERY_SECONDS)
+        )
+    except WorkflowQueryFailedError as error:
+        raise Refused(f"{workflow_id}: {error}") from None
+    except RPCError as error:
+        if "not found" in error.message:
+            raise Refused(f"there is no run {workflow_id!r}") from None
+        return [], [workflow_id]
+    return list(found), []
+
+
+async def of_all(client: Client, every: bool = False) -> tuple[list[Item], list[str]]:
+    """The open requests of all runs, oldest first, and the runs that nobody answers for. Where the namespace has the
+    search attributes, only runs that wait are asked, unless `every` one is wanted: visibility lags behind."""
+    limit, narrow = asyncio.Semaphore(AT_ONCE), not every and not await missing_search_attributes(client)
+
+    async def one(workflow_id: str) -> tuple[list[Item], list[str]]:
+        async with limit:
+            try:
+                return await of_run(client, workflow_id)
+            except Refused:  # it ended, or is no run that can be asked
+                return [], []
+
+    ids = [workflow_id async for workflow_id in _ids(client, WAITING if narrow else OPEN)]
+    answers = await asyncio.gather(*(one(workflow_id) for workflow_id in ids))
+    items = {(item["owner"], item["code"]): item for found, _ in answers for item in found}
+    silent = [workflow_id for _, without in answers for workflow_id in without]
+    return sorted(items.values(), key=lambda item: (str(item["asked_at"]), str(item["code"]))), silent
+
+
+async def _ids(client: Client, query: str) -> AsyncIterator[str]:
+    async for found in client.list_workflows(query):
+        yield found.id
+
+
+async def find_by_code(client: Client, code: str, run_id: str | None) -> Item:
+    """The request of that code: the open one, else the decided one, to whose run a repeated decision is sent. Raises
+    Refused when there is none, or several without `run_id`."""
+    wanted, silent = code.strip().upper(), list[str]()
+    for every in (False, True):
+        items, silent = await of_run(client, run_id) if run_id else await of_all(client, every)
+        matching = [item for item in items if item["code"] == wanted]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            owners = ", ".join(str(item["owner"]) for item in matching)
+            raise Refused(f"several runs have a request {wanted}: say which with --run: {owners}")
+    owner = run_id or await _decided_by(client, wanted)
+    if owner is not None:
+        return {"code": wanted, "owner": owner, "arguments": None}
+    more = f"; no worker answered for: {', '.join(silent[:5])}" if silent else ""
+    raise Refused(f"no run that is open has a request {wanted}; it may have ended{more}")
+
+
+async def _decided_by(client: Client, code: str) -> str | None:
+    """The open run in whose decision log the code stands."""
+    async for workflow_id in _ids(client, OPEN):
+        with contextlib.suppress(RPCError, WorkflowQueryFailedError):
+            handle = client.get_workflow_handle(workflow_id)
+            log = await handle.query("decisions", rpc_timeout=timedelta(seconds=QUERY_SECONDS))
+            if any(entry["code"] == code and entry["decision"] != "rejected" for entry in log):
+                return workflow_id
+    return None
+
+
+def show(item: Item) -> None:
+    """One request, for a terminal."""
+    out = console()
+    until = f", until {item['deadline']}" if item["deadline"] else ""
+    out.print(f"[bold yellow]{item['code']}[/] {item['kind']} of [bold]{escape(plain(item['owner']))}[/]{until}")
+    out.print(Text(f"  {plain(item['question'])}"))
+    if item.get("reason") and item["kind"] != "question":
+        out.print(Text(f"  It asks because: {plain(item['reason'])}", style="dim"))
+    if item["arguments"] is not None:
+        arguments = item["arguments"]
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=1)
+        out.print(Text(f"  {item['tool']}: {plain(text)}"))
+    for line in item["commands"].values():
+        print(f"  {line}")  # as it is, unwrapped, to be copied
+    print()
+
+
+def show_diff(before: Any, after: Any) -> None:
+    """What an edit changed, line by line."""
+    old, new = (
+        json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).splitlines() for value in (before, after)
+    )
+    for line in list(difflib.unified_diff(old, new, "asked", "runs", lineterm=""))[2:]:
+        style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+        console().print(Text(plain(line), style=style))
+
+
+def plain(text: Any) -> str:
+    """A text without the control characters by which it could rule a terminal."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in str(text))
+
+
+def console() -> Console:
+    """Where people read: colours in a terminal only."""
+    return Console(highlight=False, soft_wrap=True)

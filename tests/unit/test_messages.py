@@ -1,0 +1,181 @@
+"""The readers of what people send, without a run: strictness, names, requests, the log, and what is shown."""
+
+import contextlib
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from workflows.display import fenced
+from workflows.examples import example_of
+from workflows.messages import Approve, Budget, Deny, MessageError, Resolve, UserMessage, loads
+from workflows.records import Call
+from workflows.requests import KEPT, Logged, Request, Requests, commands, decision_digest, shown
+
+NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "yes", "NaN", '{"a": NaN}', "Infinity", "-Infinity", "1e999", '{"a": 1, "a": 2}', '"\\ud800"'),
+        *('{"\\udfff": 1}', "[" * 65 + "]" * 65, "[" * 100_000, "9" * 5000, "\ufeff{}", "{'a': 1}", '{"a": 1,}', "01"),
+    ],
+)
+def test_what_is_not_strictly_json_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        loads(text)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        st.lists,
+    )
+)
+def test_what_is_json_is_read_as_it_is(value: Any) -> None:
+    assert loads(json.dumps(value)) == value
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
+def test_no_text_makes_the_reader_raise_anything_else(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        json.dumps(loads(text), ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a\nb", "\x1b[31m", "\u200b", "a\u202eb", "\u200d", "x" * 201, "\ufeffa", "a\x00"]
+)
+def test_a_name_that_cannot_be_told_from_another_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        UserMessage(by=name, text="x")
+
+
+@pytest.mark.parametrize("name", ["alice", "O'Neil", "日本 太郎", "Zoë 🙂", "👩‍👩‍👧", "a@b.example"])
+def test_names_of_people_pass(name: str) -> None:
+    assert UserMessage(by=f" {name} ", text="x").by == name
+
+
+@pytest.mark.parametrize("limit", [-1, True, "5", 10**16, float("inf"), float("nan"), 1.5])
+def test_a_limit_is_a_number_that_can_be_counted_to(limit: Any) -> None:
+    with pytest.raises(ValidationError):
+        Budget(by="a", turns=limit)
+    if limit != 1.5:
+        with pytest.raises(ValidationError):
+            Budget(by="a", cost_usd=limit)
+
+
+def test_a_result_is_short() -> None:
+    with pytest.raises(ValidationError, match="longer than"):
+        Resolve(by="a", code="K7Q2", outcome="happened", result="x" * 20_000)
+
+
+def request(code: str = "K7Q2", **more: Any) -> Request:
+    call = Call(
+        id="1.0", tool="pay", decision="ask", arguments={"amount": 5}, request_digest="d", operation_id="t:pay:1"
+    )
+    return Request(code=code, kind="approval", question="?", asked_at=NOW, call=call, **more)
+
+
+def test_the_first_decision_wins_and_its_repetition_is_told_apart_from_another() -> None:
+    requests = Requests()
+    asked = requests.add(request())
+    found, repeats = requests.check(Approve(by="a", code="k7q2"), NOW, "w")
+    assert (found, repeats) == (asked, False)
+    asked.outcome, asked.by, asked.digest = "approved", "a", decision_digest(Approve(by="a", code="K7Q2", note="x"))
+    assert requests.check(Approve(by="b", code="K7Q2", note="y"), NOW, "w") == (asked, True)
+    for other in (Deny(by="a", code="K7Q2"), Approve(by="a", code="K7Q2", arguments={"amount": 5})):
+        with pytest.raises(MessageError, match="already approved by a"):
+            requests.check(other, NOW, "w")
+
+
+def test_the_deadline_itself_is_too_late() -> None:
+    requests = Requests()
+    requests.add(request(deadline=NOW))
+    assert requests.check(Approve(by="a", code="K7Q2"), NOW - timedelta(microseconds=1), "w")[1] is False
+    with pytest.raises(MessageError, match="expired at"):
+        requests.check(Approve(by="a", code="K7Q2"), NOW, "w")
+
+
+def test_requests_of_the_turn_at_hand_are_kept_however_many_there_are() -> None:
+    requests = Requests()
+    for number in range(KEPT * 2):
+        requests.add(request(f"C{number}", outcome="approved"))
+    assert len(requests.by_code) == KEPT * 2
+    requests.settle()
+    assert list(requests.by_code) == [f"C{number}" for number in range(KEPT, KEPT * 2)]
+    assert all(each.call and each.call.arguments is None for each in requests.by_code.values())
+
+
+def test_a_flood_of_bad_messages_pushes_no_decision_out_of_the_log() -> None:
+    requests = Requests()
+
+    def note(decision: str) -> None:
+        requests.note(Logged(code=None, kind=None, operation_id=None, decision=decision, by=None, source={}, at=NOW))
+
+    for _ in range(30):
+        note("approved")
+    for _ in range(1000):
+        note("rejected")
+    kept = [entry.decision for entry in requests.log]
+    assert (len(kept), kept.count("approved"), requests.logged) == (KEPT, 30, 1030)
+    for _ in range(45):
+        note("denied")
+    kept = [entry.decision for entry in requests.log]
+    assert kept[-45:] == ["denied"] * 45
+
+
+def test_what_the_log_keeps_is_short() -> None:
+    assert shown({"a": 1}) == {"a": 1}
+    assert len(shown({"a": "é" * 100_000})) == 2000
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "minimum": 3},
+        {"type": "number", "exclusiveMinimum": 2.5},
+        {"type": "boolean"},
+        {"type": "string", "minLength": 20},
+        {"type": "string", "maxLength": 3},
+        {"enum": ["x", "y"]},
+        {"const": {"a": 1}},
+        {"type": ["null", "string"]},
+        {"type": "array", "items": {"type": "integer"}, "minItems": 2},
+        {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "array"}, "b": {"type": "object", "required": ["c"]}, "d": {}},
+            "required": ["a", "b"],
+        },
+    ],
+)
+def test_the_example_in_a_command_fits_the_schema(schema: dict[str, Any]) -> None:
+    jsonschema.validate(example_of(schema), schema)
+
+
+@pytest.mark.parametrize(
+    "schema", [None, [], 5, {"type": 5}, {"enum": []}, {"anyOf": []}, {"required": 5, "type": "object"}]
+)
+def test_a_broken_schema_still_has_an_example(schema: Any) -> None:
+    json.dumps(example_of(schema))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(alphabet="`~ab\n# "))
+def test_no_text_breaks_out_of_its_block(text: str) -> None:
+    first, *inside, last = fenced(text).split("\n")
+    assert first == f"{last}text"
+    assert "\n".join(inside) == text
+    assert not any(line.strip().startswith(last) for line in inside)
+
+
+def test_commands_name_who_may_decide() -> None:
+    assert '"by": "bob"' in commands(request(decider="bob"), "run")["approve"]

@@ -1,0 +1,54 @@
+"""A value that fits a JSON Schema, for the commands that people copy. A start to type over, not an answer."""
+
+from typing import Any
+
+DEEPEST = 8
+
+
+def example_of(schema: Any, depth: int = 0) -> Any:
+    """A small value that fits a plain schema; the text `your answer` where the schema is too clever for it."""
+    if not isinstance(schema, dict) or depth > DEEPEST:
+        return "your answer"
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    for key in ("enum", "examples"):
+        if isinstance(schema.get(key), list) and schema[key]:
+            return schema[key][0]
+    for key in ("anyOf", "oneOf", "allOf"):
+        if isinstance(schema.get(key), list) and schema[key]:
+            return example_of(schema[key][0], depth + 1)
+    kind = schema.get("type")
+    return _of_type(kind[0] if isinstance(kind, list) and kind else kind, schema, depth)
+
+
+def _of_type(kind: Any, schema: dict[str, Any], depth: int) -> Any:
+    if kind == "object" or (kind is None and "properties" in schema):
+        properties = schema.get("properties")
+        properties = properties if isinstance(properties, dict) else {}
+        required = schema.get("required")
+        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+        return {name: example_of(properties.get(name, {}), depth + 1) for name in names}
+    if kind == "array":
+        least = schema.get("minItems", 0)
+        count = min(least, 5) if isinstance(least, int) else 0
+        return [example_of(schema.get("items", {}), depth + 1) for _ in range(count)]
+    if kind in ("integer", "number"):
+        return _number(schema)
+    return {"boolean": True, "null": None}.get(str(kind), _text(schema))
+
+
+def _number(schema: dict[str, Any]) -> Any:
+    least, above, most = (schema.get(key) for key in ("minimum", "exclusiveMinimum", "maximum"))
+    if isinstance(least, int | float) and not isinstance(least, bool):
+        return least
+    if isinstance(above, int | float) and not isinstance(above, bool):
+        return above + 1
+    return most if isinstance(most, int | float) and most < 1 else 1
+
+
+def _text(schema: dict[str, Any]) -> str:
+    text, least, most = "your answer", schema.get("minLength"), schema.get("maxLength")
+    if isinstance(least, int) and least > len(text):
+        text = text.ljust(min(least, 200), ".")
+    return text[:most] if isinstance(most, int) and most >= 0 else text

@@ -1,0 +1,56 @@
+"""The records of the activities beside the loop: `message.judge`, `run.close` and `run.probe`; see `records`."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from workflows.records import Call, Files, Head, Record, Ref
+
+
+class JudgeRequest(Record):
+    """Input of `message.judge`: edited arguments of an approval, or the answer to a question, and what was asked."""
+
+    thread: str
+    bundle: str
+    head: Head
+    call: Call
+    kind: Literal["arguments", "answer"]
+    value: Any = None
+
+
+class Verdict(Record):
+    """Output of `message.judge`. With `ok`, `body` is the accepted value in the store."""
+
+    ok: bool
+    reason: str = ""
+    body: Ref | None = None
+    fingerprint: str | None = None
+    request_digest: str | None = None
+    summary: str | None = None
+
+
+class ClosingRequest(Record):
+    """Input of `run.close`: which thread has ended, and what its workspace holds then."""
+
+    thread: str
+    files: Files = Files()
+
+
+class Closing(Record):
+    """Output of `run.close`: the files in the run's workspace."""
+
+    artifacts: list[dict[str, Any]] = Field(default_factory=list)
+    total: int = 0
+
+
+class ProbeRequest(Record):
+    """Input of `run.probe`: what to look at until it is well again. `branch` is the one that the next checkpoint goes
+    to, `entries` the digests of the bodies that are new since the head."""
+
+    kind: str
+    thread: str
+    head: Head | None = None
+    bundle: str | None = None
+    branch: str = ""
+    entries: list[str] = Field(default_factory=list)
+    files: Files = Files()
