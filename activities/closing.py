@@ -12,7 +12,8 @@ from activities.listing import Listing, is_artifact
 from activities.world import World
 from workflows.catalog import CLOSE, PROBE
 from workflows.keys import file_key, folder
-from workflows.records import Closing, ClosingRequest, Head, ProbeRequest
+from workflows.records import Head, ProbeRequest
+from workflows.session_records import Closing, ClosingRequest
 
 LISTED = 50
 

@@ -60,11 +60,19 @@ class Gateway:
         self._lookup = lookup
         self._clients: dict[tuple[str, str], openai.AsyncOpenAI] = {}
 
-    async def ask(self, route: Model, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
-        """One answer. Raises ModelTrouble (passing), RateLimited, ModelRequestRejected, ContextOverflow or
-        InvalidModelOutput, with no secret in any message."""
+    async def ask(
+        self,
+        route: Model,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]],
+        form: dict[str, Any] | None = None,
+    ) -> Reply:
+        """One answer; JSON of a schema where `form` (its name and the schema) is given. Raises ModelTrouble (passing),
+        RateLimited, ModelRequestRejected, ContextOverflow or InvalidModelOutput, with no secret in any message."""
         client, secrets = self._client(route)
         body = request_body(route, messages, tools)
+        if form is not None:
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
         tries = AsyncRetrying(
             retry=retry_if_exception_type(_Passing),
             stop=stop_after_attempt(QUICK_ATTEMPTS),

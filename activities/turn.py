@@ -20,6 +20,7 @@ from activities.gateway import Reply
 from activities.judge import Bench, Judged
 from activities.manifest import Manifest, Model
 from activities.render import render, tools
+from activities.sessions import beginning, fullness
 from activities.world import World
 from workflows.catalog import MODEL_TURN
 from workflows.keys import checkpoint_key
@@ -56,14 +57,20 @@ class TurnActivities:
             new.append(body)
         files = await self._world.workspaces.fold(request.thread, request.files)
         manifest = await self._world.bundles.manifest(request.bundle)
-        context = [*await self._world.contexts.load(request.thread, request.head), *new]
+        begun = None if request.base is None else await beginning(self._world.entries, request.thread, request.base)
+        before = await self._world.contexts.load(request.thread, request.head) if begun is None else begun.messages
+        context = [*before, *new]
         check(context)
+        if begun is not None:
+            refs = [*begun.refs, *refs]
+        elif (said := await fullness(self._world, manifest, request, context, new)) is not None:
+            return Turn(head=request.head, kind="full", text=said, boundary=manifest.file.session.boundary)
         reply = await self._ask(manifest.file.model, render(manifest, context), tools(manifest))
         turn, message = await self._judge(request, manifest, context, reply, abandoned)
         if files != request.files:
             turn = turn.model_copy(update={"files": files})
         record = self._record(request, refs, asked, turn, message, manifest)
-        record.inputs.files = files
+        record.inputs.files, record.base = files, begun is not None
         added = sum(ref.bytes for ref in refs)
         return recorded_turn(await self._world.contexts.commit(record, request.head, context, added))
 
@@ -148,7 +155,7 @@ class TurnActivities:
 
 def request_digest(request: TurnRequest, refs: list[Ref]) -> str:
     """What makes two attempts the same turn: the head, what is new, and the bundle."""
-    return digest([request.head.sha256, [ref.sha256 for ref in refs], request.bundle, request.turn])
+    return digest([request.head.sha256, [ref.sha256 for ref in refs], request.bundle, request.turn, request.base])
 
 
 def recorded_turn(found: Checkpoint) -> Turn:

@@ -15,6 +15,7 @@ from activities.asking import AskActivities
 from activities.closing import CloseActivities, ProbeActivities
 from activities.compensation import CompensationActivities
 from activities.execution import ToolActivities
+from activities.handoff import HandoffActivities
 from activities.opening import OpenActivities
 from activities.store import open_store
 from activities.tools import load_tools
@@ -45,6 +46,7 @@ PASSED_THROUGH = (
     "typing_extensions",
     "workflows.records",
     "workflows.effect_record",
+    "workflows.session_records",
     "workflows.undoing_records",
     "workflows.messages",
     "workflows.requests",
@@ -107,6 +109,7 @@ def make_workers(
             TurnActivities(world).turn,
             AskActivities(world).judge,
             ProbeActivities(world).probe,
+            HandoffActivities(world).hand_off,
             tools.read,
         ]
         workers.append(

@@ -3,11 +3,11 @@
 Each line here, and in the parts it is made of, is one that running agents depend on for years: it changes only by
 patch.
 
-    showing  <-  handlers  <-  people  <-  gates  <-  undoing  <-  tool_calls  <-  agent_run
+    showing  <-  handlers  <-  people  <-  gates  <-  undoing  <-  tool_calls  <-  sessions  <-  agent_run
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,14 +19,15 @@ from workflows import catalog
 from workflows.display import checkpoint_view
 from workflows.gates import failure_of
 from workflows.queries import Queries
-from workflows.records import Closing, ClosingRequest, OpenRequest, ResultStatus, Turn, TurnRequest
+from workflows.records import OpenRequest, ResultStatus, Turn
 from workflows.rollover import RollOver, carried, misfit
+from workflows.session_records import Closing, ClosingRequest
+from workflows.sessions import Sessions
 from workflows.state import RunState
-from workflows.tool_calls import ToolCalls
 
 
 @workflow.defn(name="AgentRun")
-class AgentRun(ToolCalls, Queries):
+class AgentRun(Sessions, Queries):
     """One agent, one goal, from the opening to a result."""
 
     misfit: ApplicationError | None
@@ -72,8 +73,8 @@ class AgentRun(ToolCalls, Queries):
             if state.turn is None:
                 if not await self.may_go_on():
                     return await self._close("budget_exhausted", reason="the limit was not raised in time")
-                state.read_inbox()
-                await self._take_turn()
+                if await self.take_turn(workflow.info().workflow_id) is None:
+                    continue
             assert state.turn is not None
             turn = state.turn
             if turn.kind in ("refused", "content_filtered"):
@@ -108,34 +109,6 @@ class AgentRun(ToolCalls, Queries):
             self.state.branched = self.state.branched or info.attempt > 1
             opening = await self.mendable(lambda: catalog.OPEN.run(request, value, summary="open the run"))
             self.state.book_opening(opening)
-        self.publish()
-
-    async def _take_turn(self) -> None:
-        state, number = self.state, self.state.at.sequence + 1
-
-        def ask() -> Awaitable[Turn]:
-            request = TurnRequest(
-                thread=state.opened.thread,
-                branch=state.branch,
-                turn=number,
-                head=state.at,
-                new=state.new,
-                bundle=state.opened.bundle.digest,
-                numbers=state.numbers,
-                repeat=state.opened.repeat,
-                ancestry=state.opened.ancestry,
-                abandoned=list(state.abandoned),
-                denied=state.requests.denied_digests,
-                branched=state.branched,
-                session=state.session,
-                files=state.files,
-            )
-            return catalog.MODEL_TURN.run(request, summary=f"model turn {number}")
-
-        asked = state.files
-        turn = await self.mendable(ask)
-        state.book_turn(turn)
-        state.book_files(asked, turn.files)
         self.publish()
 
     async def _answer_calls(self, turn: Turn) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from workflows import records, undoing_records
+from workflows import records, session_records, undoing_records
 
 TOOLS_QUEUE_SUFFIX = "-tools"
 """Tools run on a queue of their own, so that only tool workers need credentials."""
@@ -124,10 +124,18 @@ JUDGE = Command(
 )
 CLOSE = Command(
     name="run.close",
-    takes=records.ClosingRequest,
-    gives=records.Closing,
+    takes=session_records.ClosingRequest,
+    gives=session_records.Closing,
     wait=timedelta(seconds=60),
     retry=_retry(0.5, 5, 5),
+)
+HANDOFF = Command(
+    name="session.handoff",
+    takes=session_records.HandoffRequest,
+    gives=session_records.Handoff,
+    wait=timedelta(minutes=15),
+    beat=timedelta(seconds=10),
+    retry=_retry(1, 60, 1000),
 )
 PROBE = Command(
     name="run.probe",

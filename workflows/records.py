@@ -16,7 +16,7 @@ from workflows.effect_record import Record as Record
 from workflows.effect_record import Repeat as Repeat
 
 Decision = Literal["allow", "ask", "question", "answered"]
-TurnKind = Literal["calls", "answer", "empty", "refused", "content_filtered"]
+TurnKind = Literal["calls", "answer", "empty", "refused", "content_filtered", "full"]
 ToolStatus = Literal["done", "error", "review", "taken"]
 ResultStatus = Literal["completed", "refused", "content_filtered", "budget_exhausted", "denied", "gave_up"]
 
@@ -170,7 +170,8 @@ class Call(Record):
 
 class TurnRequest(Record):
     """Input of `model.turn`: of constant size, whatever the run remembers. `abandoned`: the operations of a path that
-    was left, as far as the run knows them."""
+    was left, as far as the run knows them. `base`: a session begins, with the entries of that list instead of what the
+    head holds."""
 
     thread: str
     branch: str
@@ -186,12 +187,14 @@ class TurnRequest(Record):
     ancestry: list[str] = Field(default_factory=list)
     abandoned: list[str] = Field(default_factory=list)
     files: Files = Files()
+    base: str | None = None
 
 
 class Turn(Record):
     """Output of `model.turn`. `bytes` and `at`: size and time of its checkpoint. `text` is a preview, `output` the
     whole final text where there is one, `nudge` what the model is told when its turn was no turn (kind `empty`).
-    `abandoned`: the effects of paths that were left, where that list has changed."""
+    `abandoned`: the effects of paths that were left, where that list has changed. Kind `full`: the model was not asked,
+    since the context is over the session's `boundary`; there is no checkpoint."""
 
     head: Head
     bytes: int = 0
@@ -206,6 +209,7 @@ class Turn(Record):
     model: str = ""
     abandoned: list[EffectRecord] | None = None
     files: Files | None = None
+    boundary: Literal["reset", "compact", "off"] | None = None
 
 
 class Resolution(Record):
@@ -268,20 +272,6 @@ class Verdict(Record):
     fingerprint: str | None = None
     request_digest: str | None = None
     summary: str | None = None
-
-
-class ClosingRequest(Record):
-    """Input of `run.close`: which thread has ended, and what its workspace holds then."""
-
-    thread: str
-    files: Files = Files()
-
-
-class Closing(Record):
-    """Output of `run.close`: the files in the run's workspace."""
-
-    artifacts: list[dict[str, Any]] = Field(default_factory=list)
-    total: int = 0
 
 
 class ProbeRequest(Record):

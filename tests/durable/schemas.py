@@ -14,13 +14,13 @@ from pydantic import BaseModel
 from activities.checkpoints import Checkpoint
 from activities.effect_records import Claim, Outcome, Prepared, Review
 from activities.manifest import Manifest
-from workflows import records, undoing_records
+from workflows import records, session_records, undoing_records
 from workflows.state import RunState
 
 DURABLE: list[type[BaseModel]] = [
     *(
         value
-        for value in {**vars(records), **vars(undoing_records)}.values()
+        for value in {**vars(records), **vars(undoing_records), **vars(session_records)}.values()
         if isinstance(value, type) and issubclass(value, records.Record) and value is not records.Record
     ),
     RunState,
