@@ -13,7 +13,8 @@ from activities.world import World
 from workflows.catalog import CLOSE, PROBE
 from workflows.keys import file_key, folder
 from workflows.records import Head
-from workflows.side_records import Closing, ClosingRequest, ProbeRequest
+from workflows.session_records import Closing, ClosingRequest
+from workflows.side_records import ProbeRequest
 
 LISTED = 50
 

@@ -26,6 +26,14 @@ class Sink(Protocol):
         """Takes a piece."""
 
 
+class Nowhere:
+    """Where the pieces of an answer go that nobody reads."""
+
+    async def start(self) -> None: ...
+
+    async def __call__(self, kind: str, text: str) -> None: ...
+
+
 @dataclass(frozen=True)
 class RawCall:
     """A call as the model sent it: nothing about it is trusted."""
@@ -45,6 +53,7 @@ class Ask:
     tools: list[ToolSpec]
     tool_output: int = 50_000
     schema: dict[str, Any] | None = None
+    schema_name: str = "final_answer"
 
 
 @dataclass

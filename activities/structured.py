@@ -55,9 +55,9 @@ def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {"value": schema}, "required": ["value"]}
 
 
-def native_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def native_schema(schema: dict[str, Any], name: str = FINAL_TOOL) -> dict[str, Any]:
     """The schema as a server takes it; strictly, where it fits the rules for that."""
-    return {"name": FINAL_TOOL, "schema": schema, "strict": _fits_strict(schema)}
+    return {"name": name, "schema": schema, "strict": _fits_strict(schema)}
 
 
 def _fits_strict(schema: Any) -> bool:

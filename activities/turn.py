@@ -25,6 +25,7 @@ from activities.noting import note
 from activities.reading import read_reply
 from activities.reply import Ask, Reply
 from activities.routing import Router
+from activities.sessions import beginning, fullness
 from activities.streaming import StreamWriter
 from activities.trail import Trail
 from activities.world import World
@@ -71,8 +72,14 @@ class TurnActivities:
             new.append(body)
         files = await self._world.workspaces.fold(request.thread, request.files)
         manifest = await self._world.bundles.manifest(request.bundle)
-        context = [*await self._world.contexts.load(request.thread, request.head), *new]
+        begun = None if request.base is None else await beginning(self._world.entries, request.thread, request.base)
+        before = await self._world.contexts.load(request.thread, request.head) if begun is None else begun.messages
+        context = [*before, *new]
         check(context)
+        if begun is not None:
+            refs = [*begun.refs, *refs]
+        elif (said := await fullness(self._world, manifest, request, context, new)) is not None:
+            return Turn(head=request.head, kind="full", text=said, boundary=manifest.file.session.boundary)
         trail = await Trail.load(self._world.store, request)
         try:
             reply = await self._ask(request, manifest, context, trail)
@@ -84,7 +91,7 @@ class TurnActivities:
         if files != request.files:
             turn = turn.model_copy(update={"files": files})
         record = self._record(request, refs, asked, turn, message, manifest)
-        record.inputs.files = files
+        record.inputs.files, record.base = files, begun is not None
         added = sum(ref.bytes for ref in refs)
         return recorded_turn(await self._world.contexts.commit(record, request.head, context, added))
 
@@ -191,7 +198,7 @@ class TurnActivities:
 
 def request_digest(request: TurnRequest, refs: list[Ref]) -> str:
     """What makes two attempts the same turn: the head, what is new, and the bundle."""
-    return digest([request.head.sha256, [ref.sha256 for ref in refs], request.bundle, request.turn])
+    return digest([request.head.sha256, [ref.sha256 for ref in refs], request.bundle, request.turn, request.base])
 
 
 def recorded_turn(found: Checkpoint) -> Turn:

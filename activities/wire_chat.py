@@ -19,7 +19,7 @@ def request_body(route: Model, ask: Ask, quirks: set[str], mode: Mode | None) ->
     if tools:
         body["tools"] = [{"type": "function", "function": tool} for tool in tools]
     if ask.schema is not None and mode == "native":
-        body["response_format"] = {"type": "json_schema", "json_schema": native_schema(ask.schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": native_schema(ask.schema, ask.schema_name)}
     if route.max_output_tokens is not None:
         name = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
         body[name] = route.max_output_tokens

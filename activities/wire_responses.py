@@ -30,7 +30,7 @@ def request_body(route: Model, ask: Ask, quirks: set[str], mode: Mode | None) ->
     if tools:
         body["tools"] = [{"type": "function", **tool, "strict": False} for tool in tools]
     if ask.schema is not None and mode == "native":
-        body["text"] = {"format": {"type": "json_schema", **native_schema(ask.schema)}}
+        body["text"] = {"format": {"type": "json_schema", **native_schema(ask.schema, ask.schema_name)}}
     if route.max_output_tokens is not None:
         body["max_output_tokens"] = route.max_output_tokens
     if route.temperature is not None and "no_temperature" not in quirks:

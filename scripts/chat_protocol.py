@@ -16,6 +16,7 @@ Message = dict[str, Any]
 ROLES = ("system", "developer", "user", "assistant", "tool")
 WIRE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 CHARACTERS_PER_TOKEN = 4
+SUMMED_UP = re.compile(r"\[session \d+, turns 1 to (\d+) are summed up here\]")
 PIECE = 24  # characters of one streamed piece
 
 
@@ -159,8 +160,24 @@ def check_tools(tools: Any) -> set[str]:
 
 
 def turn_index(messages: list[Message]) -> int:
-    """Which turn a request asks for: the number of answers in it, so a request asked again gets the same answer."""
-    return sum(message["role"] == "assistant" for message in messages)
+    """Which turn a request asks for: the number of answers in it, so a request asked again gets the same answer. What
+    an earlier session's turns were summed up as counts for them."""
+    marks = [SUMMED_UP.match(content_text(message)) for message in messages if message["role"] == "user"]
+    before: int = max((int(mark[1]) for mark in marks if mark), default=0)
+    return before + sum(1 for message in messages if message["role"] == "assistant")
+
+
+def judgement(form: Any) -> tuple[str, Turn] | None:
+    """The answer to a request for structured output, with its name: every text and list of the schema gets a word."""
+    schema = form.get("json_schema") if isinstance(form, dict) else None
+    if not isinstance(schema, dict) or schema.get("name") not in ("handoff", "summary"):
+        return None
+    fields = schema["schema"]["properties"]
+    value = {
+        name: [f"{name} of the session"] if field.get("type") == "array" else f"{name} of the session"
+        for name, field in fields.items()
+    }
+    return str(schema["name"]), Turn(text=json.dumps(value))
 
 
 def choose(name: str, script: Script, messages: list[Message], offered: set[str]) -> Turn:

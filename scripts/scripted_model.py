@@ -23,7 +23,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
-from scripts.chat_protocol import RefusedError, answer, check_messages, check_tools, choose, deltas, turn_index, usage
+from scripts.chat_protocol import (
+    RefusedError,
+    answer,
+    check_messages,
+    check_tools,
+    choose,
+    deltas,
+    judgement,
+    turn_index,
+    usage,
+)
 from scripts.model_script import Script, ScriptError, Turn, load_scripts
 
 Hook = Callable[[str, int], None]
@@ -142,8 +152,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _complete(self, body: dict[str, Any]) -> None:
         name = self.server.script_of(body.get("model"))
         messages = check_messages(body.get("messages"))
-        turn = choose(name, self.server.scripts[name], messages, check_tools(body.get("tools")))
-        index = turn_index(messages)
+        offered, index = check_tools(body.get("tools")), turn_index(messages)
+        if (judged := judgement(body.get("response_format"))) is not None:
+            name, turn = f"{name}/{judged[0]}", judged[1]
+        else:
+            turn = choose(name, self.server.scripts[name], messages, offered)
         self.server.count(name, index)
         time.sleep(turn.delay)
         head = {"id": f"chatcmpl-{name}-{index}", "created": int(time.time()), "model": body.get("model", name)}

@@ -20,7 +20,7 @@ from activities.bundles import Bundles, build
 from activities.errors import Failure
 from activities.gateway import Gateway
 from activities.manifest import Model
-from activities.reply import Ask
+from activities.reply import Ask, Nowhere
 from activities.store import Store, open_store
 from activities.tools import Registry, ToolSetupError, load_tools
 from activities.trail import Trail
@@ -148,21 +148,13 @@ async def _bundles(settings: Settings, registry: Registry | None, model: bool) -
     return found
 
 
-class _Nowhere:
-    """Where the pieces of an answer go that nobody reads."""
-
-    async def start(self) -> None: ...
-
-    async def __call__(self, kind: str, text: str) -> None: ...
-
-
 async def _ask(gateway: Gateway, route: Model) -> Finding:
     """One request of a few tokens."""
     small = route.model_copy(update={"max_output_tokens": 16, "stream": False})
     question = Ask("You are asked whether you can be reached.", [{"role": "user", "text": "Say ok."}], [])
     trail, until = Trail(), time.monotonic() + ASK_SECONDS
     try:
-        await gateway.ask(0, small, question, trail, until, _Nowhere())
+        await gateway.ask(0, small, question, trail, until, Nowhere())
     except Failure as error:
         return Finding("model", "bad", error.message, f"look at {route.base_url_env} and {route.api_key_env}")
     return Finding("model", "ok", f"{route.model} answers")

@@ -13,6 +13,7 @@ from activities.asking import AskActivities
 from activities.closing import CloseActivities, ProbeActivities
 from activities.compensation import CompensationActivities
 from activities.execution import ToolActivities
+from activities.handoff import HandoffActivities
 from activities.notices import NoticeActivities
 from activities.opening import OpenActivities
 from activities.store import open_store
@@ -36,6 +37,7 @@ PASSED_THROUGH = (
     "typing_extensions",
     "workflows.records",
     "workflows.effect_record",
+    "workflows.session_records",
     "workflows.undoing_records",
     "workflows.notices",
     "workflows.examples",
@@ -89,6 +91,7 @@ def make_workers(
             TurnActivities(world).turn,
             AskActivities(world).judge,
             ProbeActivities(world).probe,
+            HandoffActivities(world).hand_off,
             tools.read,
         ]
         workers.append(

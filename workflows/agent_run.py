@@ -3,11 +3,11 @@
 Each line here, and in the parts it is made of, is one that running agents depend on for years: it changes only by
 patch.
 
-    showing  <-  decisions  <-  handlers  <-  people  <-  gates  <-  undoing  <-  tool_calls  <-  agent_run
+    showing <- decisions <- handlers <- people <- gates <- undoing <- tool_calls <- sessions <- agent_run
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,17 +20,17 @@ from workflows.decisions import Source
 from workflows.display import checkpoint_view
 from workflows.gates import failure_of
 from workflows.queries import Queries
-from workflows.records import OpenRequest, ResultStatus, Turn, TurnRequest
+from workflows.records import OpenRequest, ResultStatus, Turn
 from workflows.rollover import RollOver, carried, misfit
-from workflows.side_records import Closing, ClosingRequest
+from workflows.session_records import Closing, ClosingRequest
+from workflows.sessions import Sessions
 from workflows.state import RunState
-from workflows.tool_calls import ToolCalls
 
 UNREAD: Source = {"via": "signal", "id": None}
 
 
 @workflow.defn(name="AgentRun")
-class AgentRun(ToolCalls, Queries):
+class AgentRun(Sessions, Queries):
     """One agent, one goal, from the opening to a result."""
 
     misfit: ApplicationError | None
@@ -75,8 +75,8 @@ class AgentRun(ToolCalls, Queries):
             if state.turn is None:
                 if not await self.may_go_on():
                     return await self._close("budget_exhausted", reason="the limit was not raised in time")
-                state.read_inbox()
-                await self._take_turn()
+                if await self.take_turn(workflow.info().workflow_id) is None:
+                    continue
             assert state.turn is not None
             turn = state.turn
             if turn.kind in ("refused", "content_filtered"):
@@ -111,37 +111,6 @@ class AgentRun(ToolCalls, Queries):
             self.state.book_opening(opening)
         for asked in self.state.requests.open():
             self.tell(asked)
-        self.publish()
-
-    async def _take_turn(self) -> None:
-        state, number = self.state, self.state.at.sequence + 1
-
-        def ask() -> Awaitable[Turn]:
-            request = TurnRequest(
-                thread=state.opened.thread,
-                branch=state.branch,
-                turn=number,
-                head=state.at,
-                new=state.new,
-                bundle=state.opened.bundle.digest,
-                numbers=state.numbers,
-                repeat=state.opened.repeat,
-                ancestry=state.opened.ancestry,
-                abandoned=list(state.abandoned),
-                denied=state.requests.denied_digests,
-                branched=state.branched,
-                session=state.session,
-                files=state.files,
-                quirks=state.quirks,
-                calls_left=state.calls_left(),
-            )
-            return catalog.MODEL_TURN.run(request, summary=f"model turn {number}")
-
-        asked = state.files
-        turn = await self.mendable(ask)
-        state.book_turn(turn)
-        state.book_files(asked, turn.files)
-        self.log_denied_calls(turn.calls)
         self.publish()
 
     async def _answer_calls(self, turn: Turn) -> None:

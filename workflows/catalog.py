@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from workflows import notices, records, side_records, undoing_records
+from workflows import notices, records, session_records, side_records, undoing_records
 
 TOOLS_QUEUE_SUFFIX = "-tools"
 """Tools run on a queue of their own, so that only tool workers need credentials."""
@@ -132,10 +132,18 @@ NOTIFY = Command(
 )
 CLOSE = Command(
     name="run.close",
-    takes=side_records.ClosingRequest,
-    gives=side_records.Closing,
+    takes=session_records.ClosingRequest,
+    gives=session_records.Closing,
     wait=timedelta(seconds=60),
     retry=_retry(0.5, 5, 5),
+)
+HANDOFF = Command(
+    name="session.handoff",
+    takes=session_records.HandoffRequest,
+    gives=session_records.Handoff,
+    wait=timedelta(minutes=15),
+    beat=timedelta(seconds=10),
+    retry=_retry(1, 60, 1000),
 )
 PROBE = Command(
     name="run.probe",

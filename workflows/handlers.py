@@ -109,6 +109,7 @@ class Handlers(Decisions, Rollover):
             m.Budget: self._budget,
             m.Finish: self._finish,
             m.Rollover: self._rollover,
+            m.NewSession: self._new_session,
             m.Compensate: self._compensate,
         }
         status = await handlers[type(message)](message, source)
@@ -140,6 +141,10 @@ class Handlers(Decisions, Rollover):
     async def _finish(self, message: m.Finish, source: Source) -> str:
         self.state.finishing = True
         return "finishing"
+
+    async def _new_session(self, message: m.NewSession, source: Source) -> str:
+        self.state.handoff_by = message.by
+        return "a new session begins with the next turn"
 
     async def _rollover(self, message: m.Rollover, source: Source) -> str:
         self.rolling = True

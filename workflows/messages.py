@@ -130,6 +130,10 @@ class Rollover(Message):
     """Continue as new now, on the current worker version."""
 
 
+class NewSession(Message):
+    """Begin a new session now: a handoff is made, and the next turn starts from it."""
+
+
 class Compensate(Message):
     """Undo one operation, or all of them, the last effect first."""
 
@@ -147,6 +151,7 @@ MESSAGES: dict[str, type[Message]] = {
     "budget": Budget,
     "finish": Finish,
     "rollover": Rollover,
+    "handoff": NewSession,
     "compensate": Compensate,
 }
 
@@ -161,6 +166,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "budget": {"turns": 100, "by": "alice"},
     "finish": {"by": "alice"},
     "rollover": {"by": "alice"},
+    "handoff": {"by": "alice"},
     "compensate": {"operation_id": "run-83.9c41d07be2f5:create_customer:4", "by": "alice"},
 }
 

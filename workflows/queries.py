@@ -65,6 +65,11 @@ class Queries(Showing):
         """Who decided what, and by which message."""
         return _tail([entry.model_dump(mode="json") for entry in self.state.requests.log], _last(value, rest))
 
+    @workflow.query(name="handoff", description="What the last session handed over; null before the first handoff")
+    def handoff(self, value: RawValue = None, *rest: RawValue) -> dict[str, Any] | None:  # type: ignore[assignment]
+        """The last handoff."""
+        return self.state.handoff
+
     @workflow.query(name="checkpoints", description='The last checkpoints. Input: {"last": n}')
     def checkpoints(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
         """The last checkpoints."""

@@ -16,7 +16,7 @@ from workflows.effect_record import Record as Record
 from workflows.effect_record import Repeat as Repeat
 
 Decision = Literal["allow", "ask", "question", "answered"]
-TurnKind = Literal["calls", "answer", "empty", "refused", "content_filtered"]
+TurnKind = Literal["calls", "answer", "empty", "refused", "content_filtered", "full"]
 ToolStatus = Literal["done", "error", "review", "taken", "changed"]
 ResultStatus = Literal["completed", "refused", "content_filtered", "budget_exhausted", "denied", "gave_up"]
 
@@ -177,7 +177,8 @@ class Call(Record):
 
 class TurnRequest(Record):
     """Input of `model.turn`: of constant size, whatever the run remembers. `abandoned`: the operations of a path that
-    was left, as far as the run knows them."""
+    was left, as far as the run knows them. `base`: a session begins, with the entries of that list instead of what the
+    head holds."""
 
     thread: str
     branch: str
@@ -195,6 +196,7 @@ class TurnRequest(Record):
     files: Files = Files()
     quirks: dict[str, list[str]] = Field(default_factory=dict)
     calls_left: int | None = None
+    base: str | None = None
 
 
 class Turn(Record):
@@ -203,7 +205,8 @@ class Turn(Record):
 
     `abandoned`: the effects of paths that were left, where that list has changed. `route`: which of the bundle's models
     answered. `faults`: what was wrong with it, of the kinds that are counted. `quirks`: what was found out about
-    servers, by route. `reserve`: what the next call costs at least.
+    servers, by route. `reserve`: what the next call costs at least. Kind `full`: the model was not asked, since the
+    context is over the session's `boundary`; there is no checkpoint.
     """
 
     head: Head
@@ -223,6 +226,7 @@ class Turn(Record):
     faults: list[str] = Field(default_factory=list)
     quirks: dict[str, list[str]] = Field(default_factory=dict)
     reserve: Usage | None = None
+    boundary: Literal["reset", "compact", "off"] | None = None
 
 
 class Resolution(Record):

@@ -1,4 +1,4 @@
-"""The records of the activities beside the loop: `message.judge`, `run.close` and `run.probe`; see `records`."""
+"""The records of the activities beside the loop: `message.judge` and `run.probe`; see `records`."""
 
 from typing import Any, Literal
 
@@ -27,20 +27,6 @@ class Verdict(Record):
     fingerprint: str | None = None
     request_digest: str | None = None
     summary: str | None = None
-
-
-class ClosingRequest(Record):
-    """Input of `run.close`: which thread has ended, and what its workspace holds then."""
-
-    thread: str
-    files: Files = Files()
-
-
-class Closing(Record):
-    """Output of `run.close`: the files in the run's workspace."""
-
-    artifacts: list[dict[str, Any]] = Field(default_factory=list)
-    total: int = 0
 
 
 class ProbeRequest(Record):

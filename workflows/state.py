@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from workflows.keys import checkpoint_key
 from workflows.records import Call, EffectRecord, Files, Head, Item, Limits, Opening, Problem, Turn, Usage
 from workflows.requests import KEPT, Requests, shown
+from workflows.session_records import Handoff
 from workflows.undoing_records import UndoStep
 
 WORKFLOW_VERSION = "1"
@@ -70,6 +71,9 @@ class RunState(BaseModel):
     reserve: Usage | None = None
     busy_since: datetime | None = None
     files: Files = Files()
+    base: str | None = None
+    handoff_by: str | None = None
+    handoff: dict[str, Any] | None = None
     applied: dict[str, dict[str, Any]] = Field(default_factory=dict)
     rolled_from: str | None = None
 
@@ -94,7 +98,7 @@ class RunState(BaseModel):
     def book_turn(self, turn: Turn) -> None:
         """Books a turn: its usage, its numbers, its checkpoint, its line of the transcript."""
         parent = self.at.sha256
-        self.turn, self.head, self.new = turn, turn.head, []
+        self.turn, self.head, self.new, self.base = turn, turn.head, [], None
         self.used.turns += 1
         self.usage = self.usage.plus(turn.usage)
         for call in turn.calls:
@@ -160,6 +164,13 @@ class RunState(BaseModel):
         """Books that a call changed the workspace."""
         if change is not None:
             self.files = self.files.plus(change)
+
+    def book_handoff(self, handed: Handoff) -> None:
+        """Begins the next session, into which all that was new has gone."""
+        self.base, self.new, self.handoff_by = handed.base, [], None
+        self.session += 1
+        self.usage = self.usage.plus(handed.usage)
+        self.handoff = {"key": handed.key, "sha256": handed.sha256, "mode": handed.mode, **handed.artifact}
 
     def book_files(self, asked: Files, folded: Files | None) -> None:
         """Books the workspace as a turn recorded it: the same state as `asked`, and what has changed meanwhile."""
@@ -254,6 +265,10 @@ PARKS: dict[str, tuple[str, str]] = {
     "WorkspaceUnavailable": (
         "workspace",
         "restore what is missing below files/ and entries/ of the thread in the store, or mend the worker's disk",
+    ),
+    "ContextFull": (
+        "message",
+        "send `handoff` to begin a new session, or raise [session] at in another bundle version",
     ),
     "RateLimited": ("rate_limit", "nothing: the run wakes by itself; or send `resume` to try at once"),
 }

@@ -1,0 +1,52 @@
+"""The typed records of session boundaries and of a run's end: promises, as those in `records`."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from workflows.records import BundleRef, Files, Head, Item, Record, Usage
+
+
+class HandoffRequest(Record):
+    """Input of `session.handoff`: where the session stands (`head`, `base` if it has had no turn yet, `new`), and what
+    the workflow alone knows: what people are asked, what is used of the limits. `by`: who wanted it."""
+
+    thread: str
+    branch: str
+    session: int
+    head: Head
+    base: str | None = None
+    new: list[Item] = Field(default_factory=list)
+    bundle: BundleRef
+    files: Files = Files()
+    turns: int = 0
+    pending: list[dict[str, Any]] = Field(default_factory=list)
+    limits: dict[str, Any] = Field(default_factory=dict)
+    used: dict[str, Any] = Field(default_factory=dict)
+    by: str = ""
+
+
+class Handoff(Record):
+    """Output of `session.handoff`. `base`: the digest of the list of entries with which the next session begins.
+    `artifact`: what was handed over, long texts cut; the whole of it stands under `key`."""
+
+    base: str
+    key: str
+    sha256: str
+    mode: Literal["reset", "compact"]
+    artifact: dict[str, Any] = Field(default_factory=dict)
+    usage: Usage = Usage()
+
+
+class ClosingRequest(Record):
+    """Input of `run.close`: which thread has ended, and what its workspace holds then."""
+
+    thread: str
+    files: Files = Files()
+
+
+class Closing(Record):
+    """Output of `run.close`: the files in the run's workspace."""
+
+    artifacts: list[dict[str, Any]] = Field(default_factory=list)
+    total: int = 0
