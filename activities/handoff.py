@@ -74,7 +74,6 @@ class HandoffActivities:
         context = [*before, *new]
         check(context)
         first, middle, tail = split_middle(context)
-        tail = [{name: part for name, part in each.items() if name != "compaction"} for each in tail]
         compact = manifest.file.session.boundary == "compact" and bool(middle)
         facts = await self._facts(request, manifest, context)
         if compact:

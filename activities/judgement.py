@@ -1,13 +1,15 @@
 """The model's judgement of a session that ends: JSON of a schema, checked, asked for again where it does not fit."""
 
+import json
 import time
 from dataclasses import dataclass
 from typing import Any
 
+from activities import compaction
 from activities.context import Messages
-from activities.errors import ContextOverflow, InvalidModelOutput
+from activities.errors import ContextOverflow, InvalidModelOutput, ModelRequestRejected
 from activities.manifest import Manifest
-from activities.reply import Ask, Nowhere
+from activities.reply import Ask, NoSink
 from activities.sessions import shorter
 from activities.structured import read_structured
 from activities.trail import Trail
@@ -15,8 +17,7 @@ from activities.world import World
 from workflows.records import Usage
 
 TRIES = 3
-SECONDS = 780.0
-"""For all tries: within the time of `session.handoff`."""
+TRY_SECONDS = 180.0
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _NAMES = ("done", "to_do", "decisions", "constraints", "open_questions", "next_steps")
@@ -61,23 +62,26 @@ async def judge_session(
 ) -> tuple[dict[str, Any], Usage]:
     """The judgement, and what it cost. A model that gives no usable one does not stop the run: what it said last stands
     in its place, and says so. Raises what may pass (ModelTrouble, RateLimited)."""
-    trail, nudge, until = Trail(), "", time.monotonic() + SECONDS
+    usage, nudge, trail = Usage(), "", Trail()
+    schema = json.dumps(wanted.schema, ensure_ascii=False)
     for _ in range(TRIES):
-        words = f"{wanted.words} Answer with one JSON object and nothing else.{nudge}"
-        question = {"role": "user", "text": words, "output_schema": wanted.schema}
-        most = manifest.file.limits.tool_output
-        ask = Ask(manifest.prompt, [*context, question], [], most, wanted.schema, wanted.name)
+        words = f"{wanted.words} Answer with one JSON object and nothing else, by this JSON Schema: {schema}.{nudge}"
+        shown, most = compaction.compacted(context)
+        most = min(manifest.file.limits.tool_output, most or manifest.file.limits.tool_output)
+        asked = Ask(manifest.prompt, [*shown, {"role": "user", "text": words}], [], most, wanted.schema, wanted.name)
         try:
-            reply = await world.gateway.ask(0, manifest.file.model[0], ask, trail, until, Nowhere())
+            until = time.monotonic() + TRY_SECONDS
+            reply = await world.router.reply(manifest.file.model, asked, trail, until, NoSink())
         except ContextOverflow:
-            context = shorter(context)
+            context = shorter(shown)
             continue
-        except InvalidModelOutput:
+        except (ModelRequestRejected, InvalidModelOutput):
             continue
-        trail.book(reply.usage)
+        usage = usage.plus(reply.usage)
         value, wrong = read_structured(reply.text, wanted.schema)
         if isinstance(value, dict):
-            return value, trail.usage
+            return value, usage.plus(trail.usage)
         nudge = f" The last try did not fit: {wrong}"
     said = next((message["text"] for message in reversed(context) if message["role"] == "assistant"), "")
-    return {wanted.name: "The session gave no usable judgement of itself.", "last_words": said}, trail.usage
+    usage = usage.plus(trail.usage)
+    return {wanted.name: "The session gave no usable judgement of itself.", "last_words": said}, usage

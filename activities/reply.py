@@ -26,14 +26,6 @@ class Sink(Protocol):
         """Takes a piece."""
 
 
-class Nowhere:
-    """Where the pieces of an answer go that nobody reads."""
-
-    async def start(self) -> None: ...
-
-    async def __call__(self, kind: str, text: str) -> None: ...
-
-
 @dataclass(frozen=True)
 class RawCall:
     """A call as the model sent it: nothing about it is trusted."""
@@ -54,6 +46,16 @@ class Ask:
     tool_output: int = 50_000
     schema: dict[str, Any] | None = None
     schema_name: str = "final_answer"
+
+
+class NoSink:
+    """Shows nothing."""
+
+    async def start(self) -> None:
+        """Nothing to do."""
+
+    async def __call__(self, kind: str, text: str) -> None:
+        """Nothing to do."""
 
 
 @dataclass

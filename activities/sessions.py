@@ -36,7 +36,8 @@ async def beginning(entries: Entries, thread: str, base: str) -> Beginning:
 
 async def begin(entries: Entries, thread: str, messages: Messages) -> str:
     """Stores messages as the entries of a beginning; gives the digest of their list."""
-    refs = [await entries.put(thread, message, preview(str(message.get("text", "")))) for message in messages]
+    whole = [{key: value for key, value in message.items() if key != "compaction"} for message in messages]
+    refs = [await entries.put(thread, message, preview(str(message.get("text", "")))) for message in whole]
     listed = await entries.put(thread, {"entries": [ref.sha256 for ref in refs]}, "")
     return listed.sha256
 

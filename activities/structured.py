@@ -55,7 +55,7 @@ def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {"value": schema}, "required": ["value"]}
 
 
-def native_schema(schema: dict[str, Any], name: str = FINAL_TOOL) -> dict[str, Any]:
+def native_schema(schema: dict[str, Any], name: str) -> dict[str, Any]:
     """The schema as a server takes it; strictly, where it fits the rules for that."""
     return {"name": name, "schema": schema, "strict": _fits_strict(schema)}
 

@@ -24,7 +24,6 @@ from activities.manifest import Manifest
 from activities.noting import note
 from activities.reading import read_reply
 from activities.reply import Ask, Reply
-from activities.routing import Router
 from activities.sessions import beginning, fullness
 from activities.streaming import StreamWriter
 from activities.trail import Trail
@@ -44,7 +43,7 @@ class TurnActivities:
     """Takes turns."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._router = world, Router(world.gateway)
+        self._world = world
 
     @activity.defn(name=MODEL_TURN.name)
     async def turn(self, request: TurnRequest) -> Turn:
@@ -133,7 +132,7 @@ class TurnActivities:
                 min(most, shorter or most),
                 context[0].get("output_schema"),
             )
-            return await self._router.reply(manifest.file.model, question, trail, until, sink)
+            return await self._world.router.reply(manifest.file.model, question, trail, until, sink)
 
         try:
             reply = await ask()

@@ -13,6 +13,7 @@ from activities.gateway import Gateway, Lookup
 from activities.ledger import Ledger
 from activities.manifest import ToolSpec, tool_digest
 from activities.memory import Memory
+from activities.routing import Router
 from activities.segments import Segments
 from activities.store import Store
 from activities.tools import Registry, Tool
@@ -43,6 +44,7 @@ class World:
         self.store, self.registry, self.executor = store, registry, executor
         self.secrets = spellings([*(credentials or {}).values(), *secrets])
         self.gateway = Gateway(lookup, self.secrets)
+        self.router = Router(self.gateway)
         self.entries = Entries(store)
         self.checkpoints = Checkpoints(store)
         self.segments = Segments(store, self.checkpoints, self.entries)

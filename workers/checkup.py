@@ -20,7 +20,7 @@ from activities.bundles import Bundles, build
 from activities.errors import Failure
 from activities.gateway import Gateway
 from activities.manifest import Model
-from activities.reply import Ask, Nowhere
+from activities.reply import Ask, NoSink
 from activities.store import Store, open_store
 from activities.tools import Registry, ToolSetupError, load_tools
 from activities.trail import Trail
@@ -154,7 +154,7 @@ async def _ask(gateway: Gateway, route: Model) -> Finding:
     question = Ask("You are asked whether you can be reached.", [{"role": "user", "text": "Say ok."}], [])
     trail, until = Trail(), time.monotonic() + ASK_SECONDS
     try:
-        await gateway.ask(0, small, question, trail, until, Nowhere())
+        await gateway.ask(0, small, question, trail, until, NoSink())
     except Failure as error:
         return Finding("model", "bad", error.message, f"look at {route.base_url_env} and {route.api_key_env}")
     return Finding("model", "ok", f"{route.model} answers")
