@@ -9,7 +9,7 @@ from temporalio import activity
 from activities.judge import SHOWN_ARGUMENTS, final_arguments, fingerprint, ruling, short_arguments
 from activities.manifest import Manifest, ToolSpec
 from activities.policy import recovery_effect
-from activities.tools import Operation, Tool
+from activities.tools import Operation, Registry, Tool
 from activities.world import MEMORY_TOOLS, World
 from workflows.keys import branched_id
 from workflows.records import Call, ToolRequest
@@ -38,7 +38,7 @@ class Gate:
         if spec is None:
             raise ValueError(f"The tool {request.call.tool} is not in this bundle. It was not run")
         final = final_arguments(self._world.registry, spec, await self._arguments(request))
-        self._check(manifest, spec, final, request)
+        self.check(manifest, self._world.registry, spec, final, request)
         tool = self._world.registry.get(spec.name)
         assert tool is not None, "final_arguments refuses a tool that is gone"
         return Gated(manifest, spec, tool, self.operation(manifest, tool, final, request))
@@ -54,9 +54,13 @@ class Gate:
             raise ValueError(f"Call {request.call.id} is not in its checkpoint")
         return dict(json.loads(text))
 
-    def _check(self, manifest: Manifest, spec: ToolSpec, final: dict[str, Any], request: ToolRequest) -> None:
+    @staticmethod
+    def check(
+        manifest: Manifest, registry: Registry, spec: ToolSpec, final: dict[str, Any], request: ToolRequest
+    ) -> None:
+        """Raises ValueError for what policy denies, nobody approved, or is not what was decided."""
         call = request.call
-        decision, reason, _ = ruling(manifest, self._world.registry, spec, final)
+        decision, reason, _ = ruling(manifest, registry, spec, final)
         if decision == "deny":
             raise ValueError(f"Denied by policy ({reason}). It was not run")
         asked = decision == "ask" or call.decision != "allow"

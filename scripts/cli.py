@@ -3,6 +3,7 @@
 import typer
 
 from scripts.commands.checkpoints import checkpoints
+from scripts.commands.effects import effects
 from scripts.commands.runs import runs
 from scripts.commands.setup import setup
 from scripts.commands.verify import verify
@@ -15,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (worker, setup, checkpoints, verify, runs):
+for command in (worker, setup, checkpoints, verify, runs, effects):
     app.command()(command)
 
 
