@@ -51,7 +51,8 @@ class People(Handlers):
     def _decider(self) -> str:
         """Whose name stands in the commands: the first who may decide, where the bundle names some."""
         opening = self.state.opened
-        return next((name for name in opening.approvers if not opening.distinct or name != opening.requester), SOMEBODY)
+        own = (opening.requester or "").casefold() if opening.distinct else None
+        return next((name for name in opening.approvers if name.casefold() != own), SOMEBODY)
 
     async def decided(self, request: Request) -> None:
         """Waits for a decision or the deadline. A decision handled before the timer wins; else silence is a no.
