@@ -6,6 +6,7 @@ from scripts.commands.checkpoints import checkpoints
 from scripts.commands.decide import answer, approve, deny, resolve
 from scripts.commands.doctor import doctor
 from scripts.commands.estimate import estimate
+from scripts.commands.files import files
 from scripts.commands.pending import pending
 from scripts.commands.runs import runs
 from scripts.commands.setup import setup
@@ -21,7 +22,7 @@ app = typer.Typer(
 )
 for command in (
     *(worker, setup, runs, pending, approve, deny, answer, resolve),
-    *(checkpoints, verify, doctor, estimate),
+    *(checkpoints, verify, files, doctor, estimate),
 ):
     app.command()(command)
 
