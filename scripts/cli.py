@@ -7,6 +7,7 @@ from scripts.commands.decide import answer, approve, deny, resolve
 from scripts.commands.doctor import doctor
 from scripts.commands.effects import effects
 from scripts.commands.estimate import estimate
+from scripts.commands.files import files
 from scripts.commands.pending import pending
 from scripts.commands.runs import runs
 from scripts.commands.setup import setup

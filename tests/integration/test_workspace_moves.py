@@ -33,9 +33,15 @@ async def test_a_worker_without_the_folder_finishes_the_report_of_one_that_was_k
     result = await client.get_workflow_handle(run).result()
     assert result["status"] == "completed"
     assert {item["path"] for item in result["artifacts"]} == {"report/one.md", "report/two.md", "lingered.txt"}
-    found = {path.name: path.read_text() for path in (stack.folder / "second").glob("report.*/report/*")}
-    found |= {path.name: path.read_text() for path in (stack.folder / "second").glob("*/report/*")}
+    found = {path.name: path.read_text() for path in (stack.folder / "second").glob("*/report/*")}
     assert found == {"one.md": "Chapter one.\n", "two.md": "Part two.\n"}
+    listed = await stack.shell(f"perdure files {run} --json")
+    assert {item["path"] for item in json.loads(listed.stdout)["files"]} == {
+        item["path"] for item in result["artifacts"]
+    }
+    assert (await stack.shell(f"perdure files {run} report/one.md")).stdout == "Chapter one.\n"
+    missing = await stack.shell(f"perdure files {run} nothing.md")
+    assert (missing.returncode, "no file 'nothing.md'" in missing.stderr) == (1, True)
     assert stack.requests("report") == {str(number): 1 for number in range(5)}
 
 
