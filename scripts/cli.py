@@ -1,41 +1,63 @@
-"""The command `perdure`."""
+"""The command `perdure`. A command's module is imported when it is called: some of them need seconds for that."""
+
+import importlib
+import sys
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from scripts.commands.checkpoints import checkpoints
-from scripts.commands.decide import answer, approve, deny, resolve
-from scripts.commands.doctor import doctor
-from scripts.commands.effects import effects
-from scripts.commands.estimate import estimate
-from scripts.commands.files import files
-from scripts.commands.pending import pending
-from scripts.commands.runs import runs
-from scripts.commands.setup import setup
-from scripts.commands.verify import verify
-from scripts.commands.worker import worker
+HELP = "Run agents that survive anything. Runs are started with the plain `temporal` CLI."
 
-app = typer.Typer(
-    name="perdure",
-    help="Run agents that survive anything. Runs are started with the plain `temporal` CLI.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for command in (
-    *(worker, setup, runs, pending, approve, deny, answer, resolve),
-    *(effects, checkpoints, verify, doctor, estimate),
-):
-    app.command()(command)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "worker": ("worker", "Serve runs until SIGTERM or Ctrl+C"),
+    "setup": ("setup", "Register the search attributes in the namespace"),
+    "doctor": ("doctor", "Check the installation, and name what mends it"),
+    "runs": ("runs", "List the open runs with what each waits for"),
+    "pending": ("pending", "Show what waits for people, in all runs"),
+    "approve": ("decide", "Let the agent run a call"),
+    "deny": ("decide", "Do not let the agent run a call"),
+    "answer": ("decide", "Answer a question of the agent"),
+    "resolve": ("decide", "Say what became of a call whose outcome nobody knows"),
+    "effects": ("effects", "Show the effects of a run, or all that are in doubt"),
+    "files": ("files", "List the files of a run's workspace, or print one"),
+    "checkpoints": ("checkpoints", "List a run's checkpoints"),
+    "verify": ("verify", "Check every record of a run"),
+    "estimate": ("estimate", "Reckon what durable execution saves"),
+}
+"""Name: the module below `scripts/commands/` that has a function of that name, and a line of help."""
 
 
-@app.callback()
-def _root() -> None:
-    """Run agents that survive anything. Runs are started with the plain `temporal` CLI."""
+class Commands(TyperGroup):
+    """The commands by name."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Imports the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"scripts.commands.{COMMANDS[cmd_name][0]}")
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(cmd_name)(getattr(module, cmd_name))
+        return typer.main.get_command(alone)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Help that imports nothing."""
+        formatter.write_usage("perdure", "COMMAND [ARGUMENTS]…")
+        formatter.write_paragraph()
+        formatter.write_text(HELP)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        formatter.write_paragraph()
+        formatter.write_text("perdure COMMAND --help says more.")
 
 
 def main() -> None:
     """The entry point of the console script."""
-    app()
+    Commands(name="perdure", help=HELP)(sys.argv[1:] or ["--help"])
 
 
 if __name__ == "__main__":

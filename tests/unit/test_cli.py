@@ -1,0 +1,25 @@
+"""The command line as a whole."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from scripts.cli import COMMANDS
+from tests.integration.kit import ROOT
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_the_table_is_there(name: str) -> None:
+    function = getattr(importlib.import_module(f"scripts.commands.{COMMANDS[name][0]}"), name)
+    assert callable(function)
+    assert function.__doc__
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys; sys.argv = ['perdure']; from scripts.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+    code += "assert not {'temporalio', 'openai', 'pydantic'} & set(sys.modules), 'heavy'"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in COMMANDS)
