@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from activities.attempts import Attempt, Deed, Ended, Hold, Stopped, Unknown, lease_of, outside_id
 from activities.effect_records import Claim, Prepared
+from activities.noting import note
 from activities.tools import ToolError
 from workflows.catalog import LEASE_GRACE
 from workflows.records import Resolution
@@ -36,6 +37,7 @@ class Sandwich(Attempt):
         began = self.clock()
         held, mine = await self.ledger.prepare(self.thread, self.record)
         if not mine and (ended := await self._ended(held)) is not None:
+            note(recorded=ended != "taken")
             return ended
         if resolution is not None and resolution.outcome != "not_happened":
             return await self._as_told(resolution)

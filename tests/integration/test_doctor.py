@@ -76,6 +76,7 @@ async def test_a_store_without_put_if_absent_is_found_out(stack: Stack, monkeypa
     assert "put-if-absent" in found["store"].said
 
 
+@pytest.mark.all
 async def test_the_command_tells_scripts(stack: Stack) -> None:
     done = await stack.shell("perdure doctor --json")
     assert done.returncode == 1, done.stderr

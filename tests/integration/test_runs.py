@@ -161,6 +161,7 @@ async def test_a_failing_workflow_task_a_missing_tool_worker_and_a_broken_store_
                 assert (await client.get_workflow_handle(run).result())["status"] == "completed"
 
 
+@pytest.mark.all
 async def test_the_command_lists_filters_and_tells_scripts(stack: Stack, client: Client) -> None:
     stack.script("asks", call("write_file", path="a.txt", content="A"), say("done"))
     stack.bundle("asks", ["write_file"])

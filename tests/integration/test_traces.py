@@ -159,6 +159,7 @@ def said(sink: Collector, turns: int) -> bool:
     return len([span for span in sink.spans if span.name.startswith("chat")]) >= turns
 
 
+@pytest.mark.all
 async def test_two_kills_leave_one_whole_trace_over_three_workers(stack: Stack, client: Client) -> None:
     stack.script("killed", *(call("list_files", f"step {n}", path=".") for n in range(3)), say("done"))
     stack.bundle("killed", ["list_files"])
@@ -208,6 +209,7 @@ async def test_two_kills_leave_one_whole_trace_over_three_workers(stack: Stack, 
         } <= sink.metrics.keys()
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("mood", ["hangs", "refuses"])
 async def test_a_bad_collector_holds_up_neither_the_run_nor_the_end_of_the_worker(
     stack: Stack, client: Client, mood: Mood

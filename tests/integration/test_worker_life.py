@@ -86,6 +86,7 @@ async def test_an_idle_worker_ends_at_once(stack: Stack) -> None:
     assert await end(worker, 20) < 20
 
 
+@pytest.mark.all
 async def test_a_short_model_request_finishes_and_is_recorded_when_its_worker_ends(
     stack: Stack, client: Client
 ) -> None:
@@ -104,6 +105,7 @@ async def test_a_short_model_request_finishes_and_is_recorded_when_its_worker_en
     assert stack.requests("short") == {"0": 1, "1": 1}
 
 
+@pytest.mark.all
 async def test_a_long_model_request_is_handed_over_within_the_grace(stack: Stack, client: Client) -> None:
     stack.script("long", say("done"))
     stack.bundle("long", [])
@@ -119,7 +121,7 @@ async def test_a_long_model_request_is_handed_over_within_the_grace(stack: Stack
     assert (await client.get_workflow_handle(run).result())["turns"] == 1
 
 
-@pytest.mark.parametrize("name", ["lasting", "watching"])
+@pytest.mark.parametrize("name", ["lasting", pytest.param("watching", marks=pytest.mark.all)])
 async def test_a_long_tool_is_handed_over_and_acts_once(stack: Stack, client: Client, name: str) -> None:
     notes = stack.folder / "notes"
     stack.script("tool", call(name, seconds=300, notes=str(notes)), say("done"))
@@ -156,6 +158,7 @@ async def test_an_effect_cut_off_by_a_worker_that_ends_is_looked_up_and_not_doub
     assert notes.read_text().splitlines() == ["acted"]
 
 
+@pytest.mark.all
 async def test_a_second_signal_hands_over_at_once(stack: Stack, client: Client) -> None:
     notes = stack.folder / "notes"
     stack.script("hurry", call("lasting", seconds=300, notes=str(notes)), say("done"))
@@ -189,6 +192,7 @@ async def test_a_worker_ends_within_its_grace_when_the_service_is_gone(tmp_path:
             stack.close()
 
 
+@pytest.mark.all
 async def test_a_worker_that_waits_for_the_service_ends_when_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:  # takes the connection, and never answers
         stack = Stack(f"127.0.0.1:{deaf.getsockname()[1]}", tmp_path / "stack", "no-service")
