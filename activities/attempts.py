@@ -76,10 +76,19 @@ class Attempt:
         except IllegalTransition:
             return await self._on_record()
 
-    async def _claim(self, number: int, word: str | None = None) -> Hold | Outcome:
+    async def _not_executed(self, number: int, how: How, text: str) -> Outcome:
+        """Nothing happened. Before that is written the next claim is taken as the end of all claims: another attempt
+        that has it may be acting at this very moment, and then it is not true."""
+        fence = await self._claim(number + 1, refused=True)
+        if not isinstance(fence, Hold):
+            return fence
+        return await self._end("NOT_EXECUTED", how, text, number, error=True)
+
+    async def _claim(self, number: int, word: str | None = None, refused: bool = False) -> Hold | Outcome:
         """Takes that claim, unless the operation has ended. Raises Unknown when another attempt has taken it."""
         since = self.clock()
         claim = self.record.claim.model_copy(update={"attempt": number, "claimed_at": now_iso(), "word": word})
+        claim = claim.model_copy(update={"refused": refused})
         try:
             if await self.ledger.claim(self.thread, self.operation, claim):
                 return Hold(number, since)

@@ -47,13 +47,15 @@ class Written(BaseModel):
 
 class Claim(Written):
     """An attempt's right to act. `lease`: for how many seconds after the claim is seen it may still be acting.
-    `word`: the code of the review whose "it did not happen, run it" this claim used up."""
+    `word`: the code of the review whose "it did not happen, run it" this claim used up. `refused`: it is no right to
+    act but the end of all of them: nothing happened, and after it nobody may make it happen."""
 
     attempt: int
     token: str
     lease: float
     claimed_at: str
     word: str | None = None
+    refused: bool = False
 
 
 class Prepared(Written):

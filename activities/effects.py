@@ -6,14 +6,14 @@ takes the next claim, and then looks outside, or does what the tool's author cho
 
 Two laws, which everything here keeps:
 - Who acts holds the newest claim, took it less than `FRESH` seconds ago, and stops before that claim's lease ends.
-- `NOT_EXECUTED` is written only where no attempt can have acted: the first one, or after every older lease has ended
-  and a look-up or a person said so.
+- `NOT_EXECUTED` is written only where no attempt can have acted (the first one, or after every older lease has ended
+  and a look-up or a person said so), and none can act any more: the next claim is taken as the end of all claims.
 """
 
 from datetime import UTC, datetime, timedelta
 
 from activities.attempts import Attempt, Deed, Ended, Hold, Stopped, Unknown, lease_of, outside_id
-from activities.effect_records import Prepared
+from activities.effect_records import Claim, Prepared
 from activities.tools import ToolError
 from workflows.catalog import LEASE_GRACE
 from workflows.records import Resolution
@@ -44,13 +44,17 @@ class Sandwich(Attempt):
         return await self._recover(held, resolution)
 
     async def doubt(self, reason: str) -> Ended:
-        """No attempt is left. What was never begun cannot begin any more; anything else is for a person."""
+        """No attempt is left. What was never begun cannot begin any more; anything else is for a person, who is asked
+        when the last attempt cannot be alive any more: a word about a world that still changes is worth nothing."""
         held, mine = await self.ledger.prepare(self.thread, self.record)
         if not mine and (ended := await self._ended(held)) is not None:
             return ended
         if mine:
-            return await self._end("NOT_EXECUTED", "executed", f"Error: it was not run: {reason}", 1, error=True)
-        return await self._review(len(await self.ledger.claims(self.thread, held)), reason)
+            return await self._not_executed(1, "executed", f"Error: it was not run: {reason}")
+        claims = await self.ledger.claims(self.thread, held)
+        if (ended := await self._wait_out(max(claim.lease for claim in claims))) is not None:
+            return ended
+        return await self._review(claims[-1].attempt, reason)
 
     async def _ended(self, held: Prepared) -> Ended | None:
         """The outcome on record; `taken` for another request under this id, and for an effect that was undone."""
@@ -61,7 +65,10 @@ class Sandwich(Attempt):
 
     async def _recover(self, held: Prepared, resolution: Resolution | None) -> Ended:
         claims = await self.ledger.claims(self.thread, held)
-        told = resolution is not None and all(claim.word != resolution.code for claim in claims)
+        if claims[-1].refused:
+            text = "Error: an earlier attempt was refused, and nothing happened"
+            return await self._end("NOT_EXECUTED", "executed", text, len(claims) - 1, error=True)
+        told = resolution is not None and await self._counts(resolution, claims)
         repeats = not told and held.effect == self.record.effect == "idempotent" and self._key_is_valid(held)
         if not repeats and (ended := await self._wait_out(max(claim.lease for claim in claims))) is not None:
             return ended
@@ -77,12 +84,19 @@ class Sandwich(Attempt):
             return await self._execute(hold, certain=False)
         return await self._unknown(hold, "an earlier attempt ended without saying whether it acted")
 
+    async def _counts(self, resolution: Resolution, claims: list[Claim]) -> bool:
+        """Whether a word that it did not happen lets this attempt act: it is about the claims that stood when the
+        person was asked, and it is used up by the first claim that is made on it."""
+        asked = (await self.ledger.standing(self.thread, self.operation)).review
+        fits = asked is not None and asked.claim == claims[-1].attempt
+        return fits and all(claim.word != resolution.code for claim in claims)
+
     async def _execute(self, hold: Hold, certain: bool) -> Ended:
         """`certain`: when the tool refuses, nothing happened, since no earlier attempt can have acted unseen."""
         if self.stopped():
             if not certain:
                 raise Stopped
-            return await self._end("NOT_EXECUTED", "executed", "Error: cancelled before it was run", hold.number, True)
+            return await self._not_executed(hold.number, "executed", "Error: cancelled before it was run")
         if self.clock() - hold.since > FRESH:
             fresh = await self._claim(hold.number + 1)
             if not isinstance(fresh, Hold):
@@ -94,7 +108,7 @@ class Sandwich(Attempt):
             value = await self.deed.act()
         except ToolError as error:
             if certain:
-                return await self._end("NOT_EXECUTED", "executed", f"Error: {error}", hold.number, error=True)
+                return await self._not_executed(hold.number, "executed", f"Error: {error}")
             return await self._refused(hold, error)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises
             return await self._failed(hold, error)
@@ -103,9 +117,8 @@ class Sandwich(Attempt):
     async def _refused(self, hold: Hold, error: ToolError) -> Ended:
         """This attempt was refused, but an earlier one may have acted, or may still: that is not a no."""
         if self.deed.look is None:
-            return await self._review(
-                hold.number, f"an earlier attempt may have acted; a later one was refused: {error}"
-            )
+            said = f"an earlier attempt may have acted; a later one was refused: {error}"
+            return await self._settled_review(hold, said)
         return await self._gone(hold, str(error))
 
     async def _failed(self, hold: Hold, error: Exception) -> Ended:
@@ -121,6 +134,12 @@ class Sandwich(Attempt):
             return await self._unknown(hold, said)
         if not self.last:
             raise error
+        return await self._settled_review(hold, said)
+
+    async def _settled_review(self, hold: Hold, said: str) -> Ended:
+        """Attempts with one key do not wait for each other: a person is asked when none can act behind the answer."""
+        if (ended := await self._wait_out(self._lease - (self.clock() - hold.since))) is not None:
+            return ended
         return await self._review(hold.number, said)
 
     async def _gone(self, hold: Hold, said: str) -> Ended:
@@ -132,7 +151,7 @@ class Sandwich(Attempt):
         if found is not None:
             return found
         text = f"Error: {said}. A look-up says that it did not happen."
-        return await self._end("NOT_EXECUTED", "found", text, hold.number, error=True)
+        return await self._not_executed(hold.number, "found", text)
 
     async def _look(self, hold: Hold, told: bool = False) -> Ended | None:
         """What the outside world says; None when it surely did not happen."""

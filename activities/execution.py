@@ -50,8 +50,9 @@ class ToolActivities:
 
     @activity.defn(name=EFFECT_DOUBT.name)
     async def doubt(self, request: ToolRequest) -> ToolAnswer:
-        """Puts on record that no attempt is left. Nothing is run."""
-        return await self._run(request)
+        """Puts on record that no attempt is left, once none can be alive any more. Nothing is run."""
+        async with heartbeats():
+            return await self._run(request)
 
     async def _run(self, request: ToolRequest) -> ToolAnswer:
         try:

@@ -47,7 +47,7 @@ class Gate:
         if spec is None:
             raise ValueError(f"The tool {request.call.tool} is not in this bundle. It was not run")
         final = final_arguments(self._world.registry, spec, await self._arguments(request))
-        self._check(manifest, spec, final, request)
+        self.check(manifest, self._world.registry, spec, final, request)
         tool = self._world.registry.get(spec.name)
         assert tool is not None, "final_arguments refuses a tool that is gone"
         gated = Gated(manifest, spec, tool, self.operation(manifest, tool, final, request))
@@ -69,9 +69,13 @@ class Gate:
             raise ValueError(f"Call {request.call.id} is not in its checkpoint")
         return dict(json.loads(text))
 
-    def _check(self, manifest: Manifest, spec: ToolSpec, final: dict[str, Any], request: ToolRequest) -> None:
+    @staticmethod
+    def check(
+        manifest: Manifest, registry: Registry, spec: ToolSpec, final: dict[str, Any], request: ToolRequest
+    ) -> None:
+        """Raises ValueError for what policy denies, nobody approved, or is not what was decided."""
         call = request.call
-        decision, reason, _ = ruling(manifest, self._world.registry, spec, final)
+        decision, reason, _ = ruling(manifest, registry, spec, final)
         if decision == "deny":
             raise ValueError(f"Denied by policy ({reason}). It was not run")
         asked = decision == "ask" or call.decision != "allow"

@@ -12,6 +12,7 @@ once it has committed, the operation that it undid is COMPENSATED.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -53,8 +54,8 @@ class Standing:
 class Ledger:
     """The effects of all threads, over one store."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._store, self._sleep = store, sleep
 
     async def prepare(self, thread: str, record: Prepared) -> tuple[Prepared, bool]:
         """Writes the intent, with this attempt's claim. Gives what stands there, and whether it is this attempt's."""
@@ -168,7 +169,7 @@ class Ledger:
             except StoreUnavailable:
                 if left == 0:
                     raise
-                await asyncio.sleep(RETRY_SECONDS)
+                await self._sleep(RETRY_SECONDS)
         raise AssertionError("unreachable")
 
     async def _read(self, key: str, model: type[W]) -> W | None:
@@ -206,7 +207,7 @@ def shown(prepared: Prepared, found: Standing) -> EffectRecord:
         idempotency_key=prepared.idempotency_key,
         external_id=outcome.external_id if outcome else None,
         result=outcome.answer.preview if outcome else None,
-        attempts=len(found.claims),
+        attempts=sum(not claim.refused for claim in found.claims),
         prepared_at=prepared.prepared_at,
         committed_at=outcome.committed_at if outcome else None,
         approved_by=prepared.approved_by,

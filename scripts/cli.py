@@ -5,6 +5,7 @@ import typer
 from scripts.commands.checkpoints import checkpoints
 from scripts.commands.decide import answer, approve, deny, resolve
 from scripts.commands.doctor import doctor
+from scripts.commands.effects import effects
 from scripts.commands.estimate import estimate
 from scripts.commands.files import files
 from scripts.commands.pending import pending
@@ -22,7 +23,7 @@ app = typer.Typer(
 )
 for command in (
     *(worker, setup, runs, pending, approve, deny, answer, resolve),
-    *(checkpoints, verify, files, doctor, estimate),
+    *(checkpoints, verify, files, doctor, estimate, effects),
 ):
     app.command()(command)
 

@@ -106,7 +106,7 @@ class AgentRun(Sessions, Queries):
                 payloads=len(payloads),
                 cron=bool(info.cron_schedule),
             )
-            self.state.branched = self.state.branched or info.attempt > 1
+            self.state.branched = self.state.branched or branches_off(info)
             opening = await self.mendable(lambda: catalog.OPEN.run(request, value, summary="open the run"))
             self.state.book_opening(opening)
         for asked in self.state.requests.open():
@@ -184,9 +184,9 @@ class AgentRun(Sessions, Queries):
         }
 
     def _carry_on(self, found: RunState) -> None:
-        """Takes over the state of the execution before. A workflow retry of this one is another branch."""
+        """Takes over the state of the execution before. A retry or a reset of this one is another branch."""
         fresh, self.state = self.state.branch, found
-        if workflow.info().attempt > 1:
+        if branches_off(workflow.info()):
             self.state.branch, self.state.branched = fresh, True
         self.arrive()
 
@@ -201,6 +201,11 @@ class AgentRun(Sessions, Queries):
     async def other(self, name: str, args: Sequence[RawValue]) -> None:
         """A signal of an unknown name is not lost in silence."""
         self.on_unknown_signal(name)
+
+
+def branches_off(info: workflow.Info) -> bool:
+    """Whether this history is a retry, or a reset of another one: the seed tells only of a reset in its middle."""
+    return info.attempt > 1 or info.run_id != info.original_execution_run_id
 
 
 def _broke(task: "asyncio.Task[None]") -> bool:

@@ -159,7 +159,8 @@ EFFECT_DOUBT = Command(
     takes=records.ToolRequest,
     gives=records.ToolAnswer,
     wait=timedelta(seconds=60),
-    retry=_retry(1, 30, 0),  # it only writes to the ledger that every attempt at the tool was spent
+    beat=timedelta(seconds=5),
+    retry=_retry(1, 30, 0),  # it only waits, and writes to the ledger that every attempt at the tool was spent
 )
 EFFECT_PLAN = Command(
     name="effect.plan",

@@ -59,6 +59,7 @@ class RunState(BaseModel):
     effects_total: int = 0
     abandoned: dict[str, EffectRecord] = Field(default_factory=dict)
     undo: list[UndoStep] = Field(default_factory=list)
+    facts: list[Item] = Field(default_factory=list)
     steps: Tail = Field(default_factory=Tail)
     checkpoints: Tail = Field(default_factory=Tail)
     paused: str | None = None
@@ -191,8 +192,8 @@ class RunState(BaseModel):
         """Moves what people said into the next request, in the order in which it came."""
         for item in self.inbox:
             self.steps.add({"role": "user", "text": (item.text or "")[:200], "calls": [], "answers": {}})
-        self.new += self.inbox
-        self.inbox = []
+        self.new += [*self.facts, *self.inbox]
+        self.facts, self.inbox = [], []
 
     def last_text(self) -> str | None:
         """How the model's last message began: what there is when a run ends without an answer."""

@@ -109,10 +109,9 @@ class ToolCalls(Undoing):
         if call.effect == "read":
             return ToolAnswer(status="error", reason=said)
         doubt = request.model_copy(update={"doubt": said})
-        queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX
-        return await self.mendable(
-            lambda: catalog.EFFECT_DOUBT.run(doubt, summary=f"what became of {call.summary}"[:100], queue=queue)
-        )
+        queue, said = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX, f"what became of {call.summary}"[:100]
+        wait = catalog.tool_wait(call.timeout)
+        return await self.mendable(lambda: catalog.EFFECT_DOUBT.run(doubt, summary=said, wait=wait, queue=queue))
 
     async def _attempt(self, call: Call, request: ToolRequest) -> ToolAnswer:
         if call.local and call.effect == "read":

@@ -27,16 +27,23 @@ class Undoing(Gates):
         """Runs the loop, with the queue beside it. Leaves with what the loop leaves with."""
         beside = asyncio.create_task(self._serve())
         try:
-            return await loop
-        finally:
-            await workflow.wait_condition(lambda: self.busy == 0)
-            beside.cancel()
-            await asyncio.gather(beside, return_exceptions=True)
+            result = await loop
+        except BaseException:
+            if not evicted():
+                await self._stop(beside)
+            raise
+        await self._stop(beside)
+        return result
+
+    async def _stop(self, beside: "asyncio.Task[None]") -> None:
+        await workflow.wait_condition(lambda: self.busy == 0)
+        beside.cancel()
+        await asyncio.gather(beside, return_exceptions=True)
 
     async def undo_at_end(self) -> None:
         """When the run fails or is cancelled: all of it, where the bundle says so."""
         opening = self.state.opening
-        if opening is None or opening.on_end != "compensate":
+        if opening is None or opening.on_end != "compensate" or evicted():
             return
         try:
             plan = await self.undo_plan(None)
@@ -55,7 +62,7 @@ class Undoing(Gates):
             step = self.state.undo[0]
             said = await self._step(step)
             who = f" at the word of {step.by}" if step.by else ""
-            self.state.inbox.append(Item(text=f"[system] {said}{who}."))
+            self.state.facts.append(Item(text=f"[system] {said}{who}."))  # no reason for a turn of its own
 
     async def _step(self, step: UndoStep) -> str:
         """Takes the first step of the queue to its end, and gives what became of it."""
@@ -105,6 +112,13 @@ class Undoing(Gates):
         return await catalog.EFFECT_UNDO.run(
             request, summary=f"undo {request.step.operation_id}", wait=wait, queue=queue
         )
+
+
+def evicted() -> bool:
+    """Whether this worker lets the run go, which looks like a cancellation: then nothing may be waited for. A run that
+    was really cancelled has a reason, and one that fails is in no task that is being cancelled."""
+    task = asyncio.current_task()
+    return workflow.cancellation_reason() is None and task is not None and task.cancelling() > 0
 
 
 def _call(step: UndoStep) -> Call:

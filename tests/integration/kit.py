@@ -106,11 +106,11 @@ class Stack:
             await world.gateway.close()
             world.executor.close()
 
-    def start_worker(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    def start_worker(self, *arguments: str, module: str = "scripts.cli", **environment: str) -> subprocess.Popen[bytes]:
         """A worker process, as a user starts it."""
         log = (self.folder / f"worker-{len(self.processes)}.log").open("wb")
         process = subprocess.Popen(
-            [sys.executable, "-m", "scripts.cli", "worker", *arguments],
+            [sys.executable, "-m", module, "worker", *arguments],
             cwd=ROOT,
             env={**plain_environment(), **self.environment, **environment},
             stdout=log,
