@@ -1,15 +1,27 @@
 """Records what the durability tests hold the code to, after a change that is meant.
 
     python -m tests.durable.record schemas      the schemas of the durable records
+    python -m tests.durable.record histories    histories of every path, for this version of the workflow code
+    python -m tests.durable.record replay       replays all recorded histories in this process
 
 Look at the difference before committing it: what is taken out here is a promise to runs that are alive.
 """
 
+import asyncio
 import json
 import sys
+import tempfile
+from pathlib import Path
 
+from temporalio.client import Client
+
+from scripts.embedded import EmbeddedTemporal
+from tests.durable.corpus import HISTORIES, PLAYS, histories, replay_all, written
 from tests.durable.schemas import DURABLE, schema_of
 from tests.durable.test_schemas import FOLDER
+from tests.integration.kit import Stack
+from workers.client import DATA_CONVERTER
+from workflows.state import WORKFLOW_VERSION
 
 
 def record_schemas() -> None:
@@ -20,7 +32,33 @@ def record_schemas() -> None:
         (FOLDER / f"{model.__name__}.json").write_text(text + "\n")
 
 
+async def record_histories() -> None:
+    """Plays every path on a server of its own and writes what the server recorded."""
+    folder = HISTORIES / WORKFLOW_VERSION
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        EmbeddedTemporal(Path(scratch), port=0, ui_port=0, ui=False) as server,
+    ):
+        client = await Client.connect(server.address, data_converter=DATA_CONVERTER)
+        for name, play in PLAYS.items():
+            stack = Stack(server.address, Path(scratch) / name, f"corpus-{name}")
+            try:
+                await play(stack, client)
+            finally:
+                stack.close()
+            for number, history in enumerate(await histories(client, name), 1):
+                (folder / f"{name}-{number}.json").write_text(written(history))
+            sys.stderr.write(f"{name}: recorded\n")
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] != ["schemas"]:
-        sys.exit(__doc__)
-    record_schemas()
+    match sys.argv[1:]:
+        case ["schemas"]:
+            record_schemas()
+        case ["histories"]:
+            asyncio.run(record_histories())
+        case ["replay"]:
+            asyncio.run(replay_all(sorted(HISTORIES.glob("*/*.json"))))
+        case _:
+            sys.exit(__doc__)

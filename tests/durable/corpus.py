@@ -1,0 +1,202 @@
+"""Small real runs of every path, recorded once for each version of the workflow code and replayed ever after."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
+from temporalio.worker import Replayer
+
+from tests.integration.kit import Stack, call, pending, say, until
+from workers.client import WORKER_DATA_CONVERTER
+from workers.worker import workflow_runner
+from workflows.agent_run import AgentRun
+from workflows.fallback import UnknownWorkflow
+
+HISTORIES = Path(__file__).parent / "histories"
+
+PATCH = """
+The commands that a run issues, in their order, are in the histories of runs that are alive. A worker with this code
+would not continue them. Keep the old order for old runs:
+
+    if workflow.patched("what-changed"):
+        ...   # the new way
+    else:
+        ...   # the old way, until no open run needs it
+
+Then, when no open run is older: workflow.deprecate_patch("what-changed") in the place of the `if`, and at last nothing.
+"""
+
+Play = Callable[[Stack, Client], Awaitable[None]]
+PLAYS: dict[str, Play] = {}
+
+
+def play(name: str) -> Callable[[Play], Play]:
+    """Registers a run of the corpus."""
+
+    def register(fn: Play) -> Play:
+        PLAYS[name] = fn
+        return fn
+
+    return register
+
+
+@asynccontextmanager
+async def _run(
+    stack: Stack, client: Client, name: str, tools: list[str], *turns: Any, **more: Any
+) -> AsyncIterator[WorkflowHandle[Any, Any]]:
+    stack.script(name, *turns)
+    stack.bundle(name, tools)
+    stack.serve_model()
+    stack.runs.append(name)
+    value = {"goal": f"the path {name}", "bundle": name, **more}
+    async with stack.worker():
+        yield await client.start_workflow("AgentRun", value, id=name, task_queue=stack.name)
+
+
+async def _decide(handle: WorkflowHandle[Any, Any], name: str, **body: Any) -> None:
+    request = (await pending(handle))[0]
+    await handle.execute_update(name, {"code": request["code"], "by": "ann", **body})
+
+
+@play("plain")
+async def plain(stack: Stack, client: Client) -> None:
+    """A local read, a read on the tools queue, an answer."""
+    turns = (call("list_files", path="."), call("search_files", pattern="x"), say("nothing"))
+    async with _run(stack, client, "plain", ["list_files", "search_files"], *turns) as handle:
+        await handle.result()
+
+
+@play("decided")
+async def decided(stack: Stack, client: Client) -> None:
+    """Approved, edited, denied, one after the other."""
+    turns = [call("write_file", path=f"{name}.txt", content=name) for name in "abc"]
+    async with _run(stack, client, "decided", ["write_file"], *turns, say("done")) as handle:
+        await _decide(handle, "approve")
+        await _decide(handle, "approve", arguments={"path": "b.txt", "content": "B"})
+        await _decide(handle, "deny", reason="no c")
+        await handle.result()
+
+
+@play("asked")
+async def asked(stack: Stack, client: Client) -> None:
+    """A question, a message, an interactive end."""
+    turns = (call("ask_human", question="Which?", choices=["x", "y"]), say("x it is"), say("bye"))
+    async with _run(stack, client, "asked", ["ask_human"], *turns, interactive=True) as handle:
+        await _decide(handle, "answer", value="x")
+        await until(lambda: _waits(handle, "message"))
+        await handle.signal("message", {"text": "and now?", "by": "ann"})
+        await handle.signal("finish", {"by": "ann"})
+        await handle.result()
+
+
+@play("stopped")
+async def stopped(stack: Stack, client: Client) -> None:
+    """A limit that is raised once, and then not in time."""
+    turns = [call("list_files", path=".") for _ in range(3)]
+    budget = {"turns": 1, "wait": "1s"}
+    async with _run(stack, client, "stopped", ["list_files"], *turns, budget=budget) as handle:
+        await until(lambda: _waits(handle, "budget"))
+        await handle.execute_update("budget", {"turns": 2, "by": "ann"})
+        await handle.result()
+
+
+@play("paused")
+async def paused(stack: Stack, client: Client) -> None:
+    """A pause, a wrong message, a rollover while a decision stands."""
+    turns = (call("write_file", path="a.txt", content="a"), say("done"))
+    async with _run(stack, client, "paused", ["write_file"], *turns) as handle:
+        await pending(handle)
+        await handle.signal("pause", {"by": "ann"})
+        await handle.signal("approve", {"yes": True})
+        await handle.execute_update("rollover", {"by": "ann"})
+        handle = client.get_workflow_handle("paused")
+        await until(lambda: _waits(handle, "approval"))
+        await _decide(handle, "approve")
+        await handle.execute_update("resume", {"by": "ann"})
+        await handle.result()
+
+
+@play("cancelled")
+async def cancelled(stack: Stack, client: Client) -> None:
+    """Cancelled while it waits for a person."""
+    turns = (call("write_file", path="a.txt", content="a"), say("never"))
+    async with _run(stack, client, "cancelled", ["write_file"], *turns) as handle:
+        await pending(handle)
+        await handle.cancel()
+        await _fails(handle)
+
+
+@play("refused")
+async def refused(stack: Stack, client: Client) -> None:
+    """A start with an unknown field."""
+    async with _run(stack, client, "refused", [], say("never"), wrong=1) as handle:
+        await _fails(handle)
+
+
+async def _waits(handle: WorkflowHandle[Any, Any], kind: str) -> bool:
+    return kind in (await handle.query("status"))["waiting_on"]
+
+
+async def _fails(handle: WorkflowHandle[Any, Any]) -> None:
+    try:
+        await handle.result()
+    except WorkflowFailureError:
+        return
+    raise AssertionError(f"{handle.id} did not fail")
+
+
+async def histories(client: Client, workflow_id: str) -> list[WorkflowHistory]:
+    """All executions of a run, oldest first."""
+    found = [run async for run in client.list_workflows(f"WorkflowId = '{workflow_id}'")]
+    found.sort(key=lambda run: (run.start_time, run.run_id))
+    return [await client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history() for run in found]
+
+
+def written(history: WorkflowHistory) -> str:
+    """A history as it is committed: without what tells of a machine."""
+    body = json.loads(history.to_json())
+    return json.dumps(_plain(body), indent=None, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: "worker" if key == "identity" else _plain(item) for key, item in value.items() if key != "stackTrace"
+        }
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def read(path: Path) -> WorkflowHistory:
+    """A committed history."""
+    return WorkflowHistory.from_json(path.stem.rpartition("-")[0], path.read_text())
+
+
+def commands(history: WorkflowHistory) -> list[str]:
+    """What the workflow asked for, in order: activities, timers, attributes, its end."""
+    asked = []
+    for event in history.events:
+        kind = event.WhichOneof("attributes") or ""
+        body: Any = getattr(event, kind)
+        if kind == "activity_task_scheduled_event_attributes":
+            asked.append(f"activity {body.activity_type.name}")
+        elif kind == "marker_recorded_event_attributes":
+            asked.append(f"marker {body.marker_name}")
+        elif re.match(r"timer_started|upsert|workflow_execution_(completed|failed|canceled|continued)", kind):
+            asked.append(kind.removesuffix("_event_attributes").replace("_", " "))
+    return asked
+
+
+async def replay_all(paths: Iterable[Path]) -> None:
+    """Replays committed histories with today's code. Raises for the first that diverges."""
+    replayer = Replayer(
+        workflows=[AgentRun, UnknownWorkflow], data_converter=WORKER_DATA_CONVERTER, workflow_runner=workflow_runner()
+    )
+    for path in paths:
+        try:
+            await replayer.replay_workflow(read(path))
+        except Exception as error:
+            raise AssertionError(f"{path.name} does not replay: {error}\n{PATCH}") from error
