@@ -128,6 +128,9 @@ class AgentRun(Sessions, Queries):
         except asyncio.CancelledError:
             self.ending = True
             raise
+        except GeneratorExit:  # the worker lets the run go: nothing may be awaited any more
+            tasks = []
+            raise
         finally:
             for task in tasks:
                 task.cancel()

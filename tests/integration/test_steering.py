@@ -15,7 +15,9 @@ SLOW = 90
 
 async def said_to_model(stack: Stack, run: str) -> list[str]:
     """The user messages that the store holds for a run, in the order of the last request."""
-    folder = next((stack.folder / "store" / "threads" / run).iterdir())
+    folder = next(
+        path for path in (stack.folder / "store" / "threads" / run).iterdir() if (path / "checkpoints").is_dir()
+    )
     found = []
     for path in sorted((folder / "checkpoints").rglob("*.json")):
         for digest in json.loads(path.read_text())["inputs"]["entries"]:

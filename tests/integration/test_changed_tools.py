@@ -1,0 +1,59 @@
+"""What was approved is what runs: a deploy that changes a tool while its call waits makes it ask again."""
+
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from tests.integration.kit import ROOT, Stack, call, kill, pending, say, until
+
+TOOL = '''
+from activities.tools import tool
+
+@tool(effect="once")
+async def pay(to: str, amount: int = {amount}) -> str:
+    """{text}"""
+    return f"paid {{amount}} to {{to}}"
+'''
+SLOW = 90
+
+
+def deploy(stack: Stack, folder: Path, amount: int, text: str) -> Any:
+    """A worker process with the tool as it is now."""
+    (folder / "tools_of_this_test.py").write_text(TOOL.format(amount=amount, text=text))
+    return stack.start_worker(
+        PERDURE_TOOLS="tools_of_this_test", PYTHONPATH=f"{folder}:{ROOT}", PYTHONDONTWRITEBYTECODE="1"
+    )
+
+
+async def test_a_default_or_a_description_that_changed_meanwhile_asks_again(
+    stack: Stack, client: Client, tmp_path: Path
+) -> None:
+    stack.script("pay", call("pay", to="bob"), say("done"))
+    stack.bundle("pay", ["pay"])
+    stack.serve_model()
+    codes: list[str] = []
+    run = await stack.start({"goal": "pay", "bundle": "pay"})
+    handle = client.get_workflow_handle(run)
+    worker = deploy(stack, tmp_path, 1, "Pay.")
+    asked = (await pending(handle, 1, SLOW))[0]
+    assert asked["arguments"] == {"to": "bob", "amount": 1}
+
+    async def another() -> Any:
+        return [item for item in await handle.query("pending") if item["code"] not in codes]
+
+    for amount, text in ((1000, "Pay."), (1000, "Pay, and tip.")):
+        kill(worker)
+        worker = deploy(stack, tmp_path, amount, text)
+        codes.append(asked["code"])
+        await handle.execute_update("approve", {"code": asked["code"], "by": "alice"})
+        before, asked = asked, (await until(another, SLOW))[0]
+        assert asked["arguments"] == {"to": "bob", "amount": 1000}
+        assert "changed" in asked["question"]
+        assert asked["fingerprint"] != before["fingerprint"]
+    await handle.execute_update("approve", {"code": asked["code"], "by": "bob"})
+    result = await handle.result()
+    assert [(effect["approved_by"], effect["fingerprint"]) for effect in result["effects"]] == [
+        ("bob", asked["fingerprint"])
+    ]
+    assert "paid 1000 to bob" in str(result["effects"][0]["result"])
