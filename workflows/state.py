@@ -168,6 +168,7 @@ class RunState(BaseModel):
 
     def book_handoff(self, handed: Handoff) -> None:
         """Begins the next session, into which all that was new has gone."""
+        self.reserve = None  # the next call reads another context
         self.base, self.new, self.handoff_by = handed.base, [], None
         self.session += 1
         self.usage = self.usage.plus(handed.usage)

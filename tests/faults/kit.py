@@ -75,10 +75,10 @@ async def begin(stack: Stack, client: Client, case: Case) -> WorkflowHandle[Any,
     return await client.start_workflow("AgentRun", value, id=run, task_queue=stack.name)
 
 
-async def finish(handle: WorkflowHandle[Any, Any], case: Case) -> None:
+async def finish(handle: WorkflowHandle[Any, Any], case: Case, seconds: float = 120) -> None:
     """Waits for the end of the run of a case."""
     try:
-        case.result = await asyncio.wait_for(handle.result(), 120)
+        case.result = await asyncio.wait_for(handle.result(), seconds)
     except WorkflowFailureError as error:
         case.failure = error.cause
     if case.look:

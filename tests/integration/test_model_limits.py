@@ -86,7 +86,7 @@ async def test_an_overfull_context_is_made_smaller_once(stack: Stack, client: Cl
     stack.environment["PERDURE_TOOLS"] = "tests.integration.slow_tools"
     fits = Case(play, tools=["bulk"])
     never = Case([error(400, "This model's maximum context length is exceeded", "context_length_exceeded")])
-    never_later = Case(lambda a: error(400, "prompt is too long", "context_length_exceeded") if a.turn > 3 else LOOK)
+    never_later = Case(lambda a: error(400, "prompt is too long", "context_length_exceeded") if a.number > 3 else LOOK)
     other = Case([error(400, "Invalid 'messages[1].name'")])
     await run_all(stack, client, fits=fits, never=never, never_later=never_later, other=other)
     assert fits.ended == "completed", fits.failure
