@@ -101,7 +101,7 @@ async def asking(stack: Stack, client: Client) -> tuple[WorkflowHandle[Any, Any]
     """A run that waits for that yes: its handle, its id and the code."""
     run = await stack.start({"goal": "write", "bundle": "asking"})
     handle = client.get_workflow_handle(run)
-    return handle, run, (await pending(handle))[0]["code"]
+    return handle, run, (await pending(handle, 1, 90))[0]["code"]
 
 
 async def task_failures(handle: WorkflowHandle[Any, Any]) -> list[str]:
