@@ -73,10 +73,13 @@ class Seen:
 
 
 def from_visibility(seen: Seen, polled: Polled) -> Cause | None:
-    """The cause, where visibility alone tells it: a run that waits for people, on a queue that is served."""
-    if seen.problems or not polled(seen.queue, "workflow", seen.build):
-        return None
+    """The cause, where visibility alone tells it: a run that waits for people on a queue that is served, and one that
+    has work to do on a queue that is not."""
     since = seen.since or seen.started
+    if seen.problems:
+        return None
+    if not polled(seen.queue, "workflow", seen.build):
+        return _nobody(seen, seen.queue, since) if seen.status in ("", "running") else None
     if seen.status == "paused":
         return Cause("paused", since, "paused by a person", remedy("paused", seen))
     if seen.status != "waiting" or not seen.waiting_on:

@@ -1,0 +1,83 @@
+"""What an open run waits for, out of what the service says of it."""
+
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+
+from workers.causes import Kind, Seen, from_description, from_visibility
+
+NOW = datetime.now(UTC)
+RUN = Seen("run-1", "r", "perdure", NOW - timedelta(hours=2), status="running")
+APPROVAL = Seen("run-2", "r", "perdure", NOW, status="waiting", waiting_on=["approval"], since=NOW - timedelta(days=3))
+
+
+def everybody(queue: str, kind: Kind, build: str) -> bool:
+    return True
+
+
+def nobody(queue: str, kind: Kind, build: str) -> bool:
+    return False
+
+
+def described(state: PendingActivityState.ValueType, attempt: int = 1) -> DescribeWorkflowExecutionResponse:
+    answer = DescribeWorkflowExecutionResponse()
+    pending = answer.pending_activities.add(state=state, attempt=attempt)
+    pending.activity_type.name = "model.turn"
+    pending.scheduled_time.FromDatetime(NOW - timedelta(minutes=1))
+    return answer
+
+
+def test_a_run_that_waits_for_people_needs_no_look() -> None:
+    cause = from_visibility(APPROVAL, everybody)
+    assert cause is not None
+    assert (cause.kind, cause.since) == ("approval", APPROVAL.since)
+    assert cause.is_stuck(NOW, timedelta(hours=1))
+    assert not cause.is_stuck(NOW, timedelta(days=7))
+
+
+def test_a_decision_that_no_worker_takes_up_is_seen_behind_the_approval() -> None:
+    assert from_visibility(APPROVAL, nobody) is None, "a look is needed"
+    answer = DescribeWorkflowExecutionResponse()
+    assert from_description(APPROVAL, answer, nobody).kind == "approval"
+    answer.pending_workflow_task.state = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
+    assert from_description(APPROVAL, answer, nobody).kind == "no_worker"
+
+
+def test_a_run_pinned_to_a_version_without_workers_names_it_and_the_way_out() -> None:
+    pinned = Seen("run-3", "r", "perdure", NOW, status="running", build="2024.1")
+
+    def others(queue: str, kind: Kind, build: str) -> bool:
+        return build != "2024.1"
+
+    cause = from_visibility(pinned, others)
+    assert cause is not None
+    assert (cause.kind, cause.detail) == ("no_worker", "no worker for version 2024.1")
+    assert "update-options" in cause.remedy
+
+
+def test_a_model_at_work_is_no_fault_until_it_is_silent_or_fails_again_and_again() -> None:
+    working = described(PendingActivityState.PENDING_ACTIVITY_STATE_STARTED)
+    cause = from_description(RUN, working, everybody)
+    assert (cause.kind, cause.failing) == ("model", False)
+    assert not cause.is_stuck(NOW, timedelta(0))
+    assert cause.is_stuck(NOW + timedelta(minutes=20), timedelta(0))
+    failing = described(PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, attempt=4)
+    failing.pending_activities[0].last_failure.message = "HTTP 500"
+    cause = from_description(RUN, failing, everybody)
+    assert (cause.kind, cause.failing) == ("model", True)
+    assert "HTTP 500" in cause.detail
+
+
+def test_a_failure_that_somebody_can_mend_is_named_for_what_it_is() -> None:
+    answer = described(PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, attempt=2)
+    answer.pending_activities[0].last_failure.application_failure_info.type = "StoreUnavailable"
+    assert from_description(RUN, answer, everybody).kind == "store"
+
+
+def test_a_failing_workflow_task_is_named_with_its_message() -> None:
+    answer = DescribeWorkflowExecutionResponse()
+    answer.pending_workflow_task.state = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
+    answer.pending_workflow_task.attempt = 7
+    cause = from_description(RUN, answer, everybody, "KeyError: x")
+    assert (cause.kind, cause.detail) == ("task_failing", "KeyError: x")
