@@ -135,9 +135,9 @@ async def test_near_the_limit_of_updates_the_run_rolls_over(stack: Stack, client
         assert (await client.get_workflow_handle(run).result())["status"] == "completed"
 
 
-async def test_a_run_moves_to_a_new_worker_version_at_the_next_turn(stack: Stack, client: Client) -> None:
-    stack.script("move", *[say("ok")] * 50)
-    stack.bundle("move", [])
+async def test_a_run_moves_to_a_new_version_and_hears_what_came_before_its_worker(stack: Stack, client: Client) -> None:
+    stack.script("move", *[say("ok")] * 100)
+    stack.bundle("move", [], budget={"turns": 100})
     stack.serve_model()
     stack.environment["PERDURE_BUILD_ID"] = "b1"
     async with stack.worker():
@@ -148,11 +148,15 @@ async def test_a_run_moves_to_a_new_worker_version_at_the_next_turn(stack: Stack
         stack.environment["PERDURE_BUILD_ID"] = "b2"
         async with stack.worker():
             await _make_current(client, "b2")
-            await until(lambda: _moved(client, run), what="the move")
+        await until(lambda: _moved(client, run), what="the move")
+        await handle.signal("message", {"text": "early", "by": "alice"})  # nobody serves the new version now
+        async with stack.worker():
+            await until(lambda: _waits(handle), what="the answer on the new version")
             await send_update(client, run, "finish", {"by": "alice"})
-            assert (await handle.result())["status"] == "completed"
-            assert await executions(client, run) == 2, "it moves once"
-            await _make_current(client, "")
+            result = await handle.result()
+        await _make_current(client, "")
+    assert (await texts(stack, result)).count("early") == 1
+    assert await executions(client, run) == 2, "it moves once"
 
 
 async def _make_current(client: Client, build_id: str) -> None:
@@ -177,7 +181,7 @@ async def _rolled(client: Client, run: str, times: int = 2) -> bool:
 async def _moved(client: Client, run: str) -> bool:
     """Wakes the run: it hears of a new version with a workflow task, some time after the version became current."""
     await asyncio.sleep(0.3)
-    await send_update(client, run, "message", {"text": "go on", "by": "alice"})
+    await client.get_workflow_handle(run).signal("message", {"text": "go on", "by": "alice"})
     return await _rolled(client, run)
 
 
