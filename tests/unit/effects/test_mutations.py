@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PROTOCOL = "tests/unit/effects/test_protocol.py"
+CROSSINGS = "tests/unit/effects/test_crossings.py"
 RULES = "tests/unit/effects/test_rules.py"
 
 
@@ -22,7 +22,7 @@ class Mutation:
     file: str
     old: str
     new: str
-    test: str = PROTOCOL
+    test: str = CROSSINGS
 
 
 EFFECTS, GATE, JUDGE = "activities/effects.py", "activities/gate.py", "activities/judge.py"
@@ -89,6 +89,12 @@ MUTATIONS = [
         EFFECTS,
         "        if self.clock() - hold.since > FRESH:\n            fresh",
         "        if False:\n            fresh",
+    ),
+    Mutation(
+        "nothing happened, while another acts",
+        "activities/attempts.py",
+        "fence = await self._claim(number + 1, refused=True)",
+        "fence = Hold(number, 0.0)",
     ),
     Mutation(
         "a person asked while an attempt may live",

@@ -1,0 +1,127 @@
+"""Single crossings of attempts, each the shortest way to a fault that the protocol prevents."""
+
+from activities.effect_records import Outcome, Review
+from tests.unit.effects.stepped import Running, World
+from workflows.records import Resolution
+
+NOT_HAPPENED = Resolution(outcome="not_happened", by="alice", code="K7Q2")
+
+
+def until(attempt: Running, place: str) -> None:
+    """Drives an attempt to a place of that name."""
+    while attempt.live and (attempt.at is None or attempt.at.name != place):
+        attempt.go()
+
+
+def acted(world: World, attempt: Running) -> None:
+    """Drives an attempt until its effect is in the world, and no further."""
+    while attempt.live and not world.service.effects:
+        attempt.go()
+
+
+def crashed_after_acting(kind: str, effect: str = "once") -> World:
+    world = World(kind, effect)
+    first = world.start()
+    acted(world, first)
+    first.crash()
+    return world
+
+
+def ended(world: World, attempt: Running) -> object:
+    world.finish(attempt)
+    return attempt.ended
+
+
+def test_what_broke_before_it_acted_is_not_on_record_as_done() -> None:
+    world = World("nothing", "once")
+    assert isinstance(ended(world, world.start("breaks before")), Review)
+    assert world.state() == "IN_REVIEW"
+
+
+def test_an_intent_without_an_outcome_is_not_taken_for_nothing_happened() -> None:
+    world = crashed_after_acting("nothing")
+    assert isinstance(ended(world, world.start()), Review)
+    assert world.service.effects == 1
+
+
+def test_a_look_up_comes_before_another_try() -> None:
+    world = crashed_after_acting("lookup")
+    found = ended(world, world.start())
+    assert isinstance(found, Outcome)
+    assert (found.how, world.service.effects) == ("found", 1)
+
+
+def test_nobody_looks_or_acts_while_an_older_attempt_may_be_alive() -> None:
+    world = World("lookup", "once")
+    first, second = world.start(), world.start()
+    until(first, "act")
+    world.finish(second)
+    world.finish(first)
+    assert world.service.effects == 1
+
+
+def test_a_claim_that_has_grown_old_is_not_acted_on() -> None:
+    world = World("lookup", "once")
+    first = world.start()
+    while first.live and not any(key.endswith("prepared.json") for key in world.store.held):
+        first.go()
+    world.finish(world.start("breaks after"))
+    world.finish(first)
+    assert world.service.effects == 1
+
+
+def test_a_person_s_word_lets_one_attempt_act() -> None:
+    world = World("nothing", "once")
+    first = world.start()
+    until(first, "act")
+    first.crash()
+    assert isinstance(ended(world, world.start()), Review)
+    second = world.start(resolution=NOT_HAPPENED)
+    while second.live and not world.service.effects:
+        world.clock.now = max(world.clock.now, second.at.due if second.at else 0.0)
+        second.go()
+    second.crash()
+    assert isinstance(ended(world, world.start(resolution=NOT_HAPPENED)), Review)
+    assert world.service.effects == 1
+
+
+def test_a_refused_repetition_does_not_say_that_nothing_happened() -> None:
+    world = crashed_after_acting("keys", "idempotent")
+    assert isinstance(ended(world, world.start("refuses")), Review)
+    assert world.state() != "NOT_EXECUTED"
+
+
+def test_a_refused_attempt_does_not_say_that_nothing_happened_while_another_acts() -> None:
+    world = World("keys", "idempotent")
+    first, second = world.start("refuses"), world.start()
+    until(first, "act")
+    acted(world, second)
+    world.finish(first)
+    assert world.state() != "NOT_EXECUTED"
+    world.finish(second)
+    assert world.state() == "COMMITTED"
+
+
+def test_a_person_is_asked_when_no_attempt_can_act_any_more() -> None:
+    world = World("nothing", "once")
+    first = world.start()
+    until(first, "act")
+    assert isinstance(ended(world, world.start(doubt=True)), Review)
+    world.finish(first)
+    assert world.service.effects == 0
+
+
+def test_another_request_under_a_taken_id_is_not_run() -> None:
+    world = crashed_after_acting("keys", "idempotent")
+    assert ended(world, world.start(request="another")) == "taken"
+
+
+def test_what_was_refused_for_good_stays_so_when_the_attempt_dies_before_it_is_written() -> None:
+    world = World("keys", "idempotent")
+    first = world.start("refuses")
+    while first.live and not any("attempts/2" in key for key in world.store.held):
+        first.go()
+    assert first.live, "the end of all claims comes before the outcome"
+    first.crash()
+    assert isinstance(ended(world, world.start()), Outcome)
+    assert (world.state(), world.service.effects) == ("NOT_EXECUTED", 0)
