@@ -221,15 +221,15 @@ async def replay(client: Client, workflow_ids: list[str], converter: DataConvert
 
 
 async def executions(client: Client, workflow_id: str) -> list[str]:
-    """The run ids of a workflow id, once visibility knows the newest one."""
-    newest = (await client.get_workflow_handle(workflow_id).describe()).run_id
-
-    async def look() -> list[str] | None:
-        found = [run.run_id async for run in client.list_workflows(f"WorkflowId = '{workflow_id}'")]
-        return found if newest in found else None
-
-    known: list[str] = await until(look, what=f"visibility of {workflow_id}")
-    return known
+    """The run ids of a workflow id, newest first, as each names the one that it continues."""
+    found = [(await client.get_workflow_handle(workflow_id).describe()).run_id]
+    while True:
+        handle = client.get_workflow_handle(workflow_id, run_id=found[-1])
+        events = (await handle.fetch_history()).events
+        before = events[0].workflow_execution_started_event_attributes.continued_execution_run_id if events else ""
+        if not before or before in found:
+            return found
+        found.append(before)
 
 
 def plain_environment() -> dict[str, str]:

@@ -196,7 +196,7 @@ async def test_what_a_tool_prints_is_not_its_result(executor: Executor) -> None:
 @pytest.mark.parametrize("end", ["deadline", "cancel"])
 async def test_a_process_is_killed_with_its_children(executor: Executor, tmp_path: Path, end: str) -> None:
     path = tmp_path / "alive"
-    call = asyncio.create_task(executor.run(made.linger, {"path": str(path)}, OP, 3 if end == "deadline" else 60))
+    call = asyncio.create_task(executor.run(made.linger, {"path": str(path)}, OP, 8 if end == "deadline" else 60))
     while not os.path.exists(f"{path}.started"):  # noqa: ASYNC240
         assert not call.done()
         await asyncio.sleep(0.02)
