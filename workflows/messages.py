@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from temporalio.common import RawValue
 
-MESSAGE_BYTES = 1024 * 1024
+MESSAGE_BYTES = 8 * 1024 * 1024
 """The longest message, and the most that may wait to be read: a run carries it until then."""
 
 RESULT_BYTES = 16 * 1024
