@@ -1,8 +1,10 @@
 """Sending updates so that each has exactly one outcome, also when the run continues as new in the middle of it."""
 
 import asyncio
+import secrets
 import uuid
 from typing import Any
+from weakref import WeakValueDictionary
 
 from temporalio.client import (
     Client,
@@ -15,7 +17,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 PATIENCE = 30.0
 """Seconds for which an update is sent again while the run is between two executions or no worker answers."""
-PAUSE = 0.2
+PAUSE, LONGEST_PAUSE = 0.2, 3.0
+AT_ONCE = 5
+"""Updates of one run that a process has in flight. The server takes ten, and when an eleventh comes it drops the other
+ten and the workflow task with them (tried); all of them sent again at once would keep the run from ever going on."""
+
+_turns: WeakValueDictionary[tuple[int, str], asyncio.Semaphore] = WeakValueDictionary()
 _NEVER = (
     RPCStatusCode.INVALID_ARGUMENT,
     RPCStatusCode.PERMISSION_DENIED,
@@ -36,7 +43,16 @@ async def send_update(
     What was cut off is sent again under the same update id, to the newest execution, for `patience` seconds; a run
     that has applied it already gives its first answer again. Raises NotTaken.
     """
-    update_id, end = uuid.uuid4().hex, asyncio.get_running_loop().time() + patience
+    loop = asyncio.get_running_loop()
+    turn = _turns.setdefault((id(loop), workflow_id), asyncio.Semaphore(AT_ONCE))
+    async with turn:
+        return await _send(client, workflow_id, name, body, loop.time() + patience, patience)
+
+
+async def _send(
+    client: Client, workflow_id: str, name: str, body: dict[str, Any], end: float, patience: float
+) -> dict[str, Any]:
+    update_id, pause = uuid.uuid4().hex, PAUSE
     while True:
         handle = client.get_workflow_handle(workflow_id)
         try:
@@ -53,7 +69,8 @@ async def send_update(
                 raise NotTaken(f"{workflow_id}: {reason}") from None
         if asyncio.get_running_loop().time() > end:
             raise NotTaken(f"{workflow_id}: {reason}; it was sent again for {patience:g} s")
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 async def _goes_on(client: Client, workflow_id: str, error: RPCError) -> bool:
