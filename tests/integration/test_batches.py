@@ -31,6 +31,7 @@ async def test_one_turn_of_all_fates(stack: Stack, client: Client) -> None:
     """Auto, approved, denied, edited, expired, malformed, denied by policy: one answer each, in call order."""
     turn = calls(write("auto"), write("yes"), write("no"), write("edit"), write("late"), write("never"))
     turn["calls"].append({"tool": "write_file", "arguments_text": '{"path": "x'})
+    turn["calls"] += calls(write("hold"))["calls"]  # keeps the run open until the late answer was sent
     stack.script("fates", turn, say("done"))
     policy = [
         {"tool": "write_file", "when": "arguments.path == 'auto.txt'", "decision": "allow"},
@@ -42,7 +43,7 @@ async def test_one_turn_of_all_fates(stack: Stack, client: Client) -> None:
     async with stack.worker():
         run = await stack.start({"goal": "write", "bundle": "fates"})
         handle = client.get_workflow_handle(run)
-        asked = await by_path(handle, 3)
+        asked = await by_path(handle, 4)
         edit = {"path": "edited.txt", "content": "by a person"}
         refused = await send(
             handle, "approve", code=asked["edit"]["code"], arguments={"path": "never.txt", "content": ""}
@@ -56,20 +57,21 @@ async def test_one_turn_of_all_fates(stack: Stack, client: Client) -> None:
         assert "already approved by alice" in await send(handle, "deny", code=asked["yes"]["code"])
         assert "already edited" in await send(handle, "approve", code=asked["edit"]["code"])
         assert await send(handle, "approve", code=asked["edit"]["code"], arguments=edit) == "already edited"
-        await until(lambda: _left(handle, 0), what="the deadline")
+        await until(lambda: _left(handle, 1), what="the deadline")
         expired = next(each for each in await handle.query("decisions") if each["decision"] == "expired")
-        late = await send(handle, "approve", code=expired["code"])
+        assert "already expired" in await send(handle, "approve", code=expired["code"])
+        assert await send(handle, "deny", code=asked["hold"]["code"], reason="enough") == "denied"
         result = await handle.result()
         answers = (await handle.query("transcript"))[0]["answers"]
         log = await handle.query("decisions")
-    assert "already expired" in late or "has ended" in late or "is ending" in late or "completed" in late
     assert {item["path"] for item in result["artifacts"]} == {"auto.txt", "yes.txt", "edited.txt"}
-    assert sorted(answers) == [f"1.{index}" for index in range(7)]
+    assert sorted(answers) == [f"1.{index}" for index in range(8)]
     assert "too dear" in answers["1.2"]
     assert "edited.txt" in answers["1.3"]
     assert "expired" in answers["1.4"]
     assert "not that" in answers["1.5"]
     assert "malformed" in answers["1.6"]
+    assert "enough" in answers["1.7"]
     decided = {(each["decision"], (each["arguments_before"] or {}).get("path")) for each in log if each["code"]}
     assert decided >= {
         ("approved", "yes.txt"),
