@@ -30,6 +30,7 @@ from workflows.fallback import UnknownWorkflow
 
 Queues = Literal["all", "agents", "tools"]
 DEPLOYMENT = "perdure"
+WORKFLOWS = [AgentRun, UnknownWorkflow]
 PASSED_THROUGH = (
     "pydantic",
     "pydantic_core",
@@ -98,7 +99,7 @@ def make_workers(
             Worker(
                 client,
                 task_queue=settings.task_queue,
-                workflows=[AgentRun, UnknownWorkflow],
+                workflows=WORKFLOWS,
                 activities=activities,
                 workflow_runner=workflow_runner(),
                 max_concurrent_activities=slots.agents,

@@ -12,9 +12,7 @@ from temporalio.worker import Replayer
 
 from tests.integration.kit import Stack, call, pending, say, until
 from workers.client import WORKER_DATA_CONVERTER
-from workers.worker import workflow_runner
-from workflows.agent_run import AgentRun
-from workflows.fallback import UnknownWorkflow
+from workers.worker import WORKFLOWS, workflow_runner
 
 HISTORIES = Path(__file__).parent / "histories"
 
@@ -192,9 +190,7 @@ def commands(history: WorkflowHistory) -> list[str]:
 
 async def replay_all(paths: Iterable[Path]) -> None:
     """Replays committed histories with today's code. Raises for the first that diverges."""
-    replayer = Replayer(
-        workflows=[AgentRun, UnknownWorkflow], data_converter=WORKER_DATA_CONVERTER, workflow_runner=workflow_runner()
-    )
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=WORKER_DATA_CONVERTER, workflow_runner=workflow_runner())
     for path in paths:
         try:
             await replayer.replay_workflow(read(path))

@@ -1,7 +1,9 @@
 """Records what the durability tests hold the code to, after a change that is meant.
 
     python -m tests.durable.record schemas      the schemas of the durable records
-    python -m tests.durable.record histories    histories of every path, for this version of the workflow code
+    python -m tests.durable.record histories [NAME…]
+                                                histories of every path, or of these, for this version of the workflow
+                                                code
     python -m tests.durable.record replay       replays all recorded histories in this process
 
 Look at the difference before committing it: what is taken out here is a promise to runs that are alive.
@@ -11,6 +13,7 @@ import asyncio
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from temporalio.client import Client
@@ -32,8 +35,8 @@ def record_schemas() -> None:
         (FOLDER / f"{model.__name__}.json").write_text(text + "\n")
 
 
-async def record_histories() -> None:
-    """Plays every path on a server of its own and writes what the server recorded."""
+async def record_histories(names: Sequence[str]) -> None:
+    """Plays these paths (or every path) on a server of its own and writes what the server recorded."""
     folder = HISTORIES / WORKFLOW_VERSION
     folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -41,10 +44,10 @@ async def record_histories() -> None:
         EmbeddedTemporal(Path(scratch), port=0, ui_port=0, ui=False) as server,
     ):
         client = await Client.connect(server.address, data_converter=DATA_CONVERTER)
-        for name, play in PLAYS.items():
+        for name in names or PLAYS:
             stack = Stack(server.address, Path(scratch) / name, f"corpus-{name}")
             try:
-                await play(stack, client)
+                await PLAYS[name](stack, client)
             finally:
                 stack.close()
             for number, history in enumerate(await histories(client, name), 1):
@@ -56,8 +59,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["schemas"]:
             record_schemas()
-        case ["histories"]:
-            asyncio.run(record_histories())
+        case ["histories", *names]:
+            asyncio.run(record_histories(names))
         case ["replay"]:
             asyncio.run(replay_all(sorted(HISTORIES.glob("*/*.json"))))
         case _:

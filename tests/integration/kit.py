@@ -25,9 +25,7 @@ from scripts.embedded import temporal_binary
 from scripts.scripted_model import ScriptedModel, serve
 from workers.client import WORKER_DATA_CONVERTER, data_converter
 from workers.settings import Settings, read_settings
-from workers.worker import Queues, make_workers, make_world, workflow_runner
-from workflows.agent_run import AgentRun
-from workflows.fallback import UnknownWorkflow
+from workers.worker import WORKFLOWS, Queues, make_workers, make_world, workflow_runner
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -210,9 +208,7 @@ async def pending(handle: WorkflowHandle[Any, Any], count: int = 1, seconds: flo
 
 async def replay(client: Client, workflow_ids: list[str], converter: DataConverter = WORKER_DATA_CONVERTER) -> None:
     """Replays the histories of runs, continued ones too, with today's code."""
-    replayer = Replayer(
-        workflows=[AgentRun, UnknownWorkflow], data_converter=converter, workflow_runner=workflow_runner()
-    )
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=converter, workflow_runner=workflow_runner())
     for workflow_id in dict.fromkeys(workflow_ids):
         for run_id in await executions(client, workflow_id):
             history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()

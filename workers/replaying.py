@@ -1,0 +1,103 @@
+"""Recorded histories against today's code, with no model, no tool and no effect: would this code go on with the run?
+
+What a run asked of the server, in its order, is in its history. Code that asks for something else cannot continue it.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from temporalio.client import Client, WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
+from temporalio.worker._workflow_instance import WorkflowInstance, WorkflowInstanceDetails
+
+from workers.worker import WORKFLOWS, workflow_runner
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came of one history. `fault`: why the code of today cannot continue it; None where it can.
+
+    `patches`: the patches that it came by, and whether it takes the new way (see docs/decisions).
+    """
+
+    workflow_id: str
+    run_id: str
+    events: int
+    fault: str | None
+    patches: dict[str, bool] = field(default_factory=dict)
+
+
+async def replay(
+    histories: AsyncIterator[WorkflowHistory], converter: DataConverter, runner: WorkflowRunner | None = None
+) -> AsyncIterator[Replayed]:
+    """Replays each history. `converter`: a worker's, over the store that holds what was too large for Temporal."""
+    replayer = Replayer(
+        workflows=WORKFLOWS, data_converter=converter, workflow_runner=runner or workflow_runner(), namespace="replay"
+    )
+    async with replayer.workflow_replay_iterator(histories) as results:
+        async for result in results:
+            history, failure = result.history, result.replay_failure
+            yield Replayed(
+                workflow_id=history.workflow_id,
+                run_id=history.run_id,
+                events=len(history.events),
+                fault=None if failure is None else said(failure),
+            )
+
+
+async def replay_with_patches(
+    histories: AsyncIterator[WorkflowHistory], converter: DataConverter
+) -> AsyncIterator[Replayed]:
+    """The same, and which way each history takes at each `workflow.patched` that it comes by."""
+    async for history in histories:
+        recorder = _Recorder()
+        async for one in replay(_only(history), converter, recorder):
+            yield replace(one, patches=recorder.taken)
+
+
+def said(failure: Exception) -> str:
+    """Why a replay failed, in one line."""
+    lines = str(failure).splitlines() or [type(failure).__name__]
+    return lines[0][:1000]
+
+
+async def histories_of(client: Client, runs: Iterable[tuple[str, str]]) -> AsyncIterator[WorkflowHistory]:
+    """The histories of executions (workflow id, run id); one that is gone meanwhile is passed over."""
+    for workflow_id, run_id in runs:
+        try:
+            history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            continue
+        if history.events:
+            yield history
+
+
+async def _only(history: WorkflowHistory) -> AsyncIterator[WorkflowHistory]:
+    yield history
+
+
+class _Recorder(UnsandboxedWorkflowRunner):
+    """Remembers what `workflow.patched` answered. The SDK has no interceptor for it, so the instance's own method is
+    wrapped; the worker's sandbox would hide that, and a history is replayed here, not guarded."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, bool] = {}
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """An instance that tells."""
+        instance: Any = super().create_instance(det)
+        asked = instance.workflow_patch
+
+        def workflow_patch(id: str, **options: Any) -> bool:  # noqa: A002, the SDK's word
+            taken: bool = asked(id, **options)
+            self.taken[id] = taken
+            return taken
+
+        instance.workflow_patch = workflow_patch
+        made: WorkflowInstance = instance
+        return made
