@@ -42,6 +42,7 @@ PASSED_THROUGH = (
     "workflows.undoing_records",
     "workflows.notices",
     "workflows.examples",
+    "workflows.strict_json",
     "workflows.messages",
     "workflows.requests",
     "workflows.state",

@@ -5,7 +5,6 @@ is guessed from a malformed one.
 """
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -13,6 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from temporalio.common import RawValue
+
+from workflows.strict_json import decode_json as decode_json
+from workflows.strict_json import loads as loads
 
 MESSAGE_BYTES = 8 * 1024 * 1024
 """The longest message, and the most that may wait to be read: a run carries it until then."""
@@ -181,82 +183,6 @@ def command(workflow_id: str, name: str, body: dict[str, Any], how: Literal["upd
     text = json.dumps(body, ensure_ascii=False)
     verb = ["update", "execute"] if how == "update" else ["signal"]
     return shlex.join(["temporal", "workflow", *verb, "--workflow-id", workflow_id, "--name", name, "--input", text])
-
-
-def decode_json(value: RawValue | None) -> Any:
-    """The JSON in a payload, strictly: no NaN, no key twice. Raises ValueError that says what is wrong."""
-    if value is None or not isinstance(value, RawValue):
-        raise ValueError("no input was given")
-    encoding = value.payload.metadata.get("encoding", b"").decode("ascii", "replace")
-    if encoding == "binary/null":
-        return None
-    if encoding != "json/plain":
-        raise ValueError(f"the input is encoded as {encoding or 'nothing'}, not as JSON")
-    try:
-        text = value.payload.data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the input is not UTF-8 (byte {error.start})") from None
-    return loads(text)
-
-
-DEEPEST = 64
-"""Levels of nesting beyond which JSON is refused: what writes it again later has a limit of its own."""
-
-
-def loads(text: str) -> Any:
-    """`json.loads`, strictly. Raises ValueError for NaN, an endless or huge number, a key given twice, half a surrogate
-    pair and text nested too deeply: what is accepted can be written as JSON again, the same everywhere."""
-    try:
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_twice)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at character {error.pos}") from None
-    except RecursionError:
-        raise ValueError("the JSON is nested too deeply") from None
-    _check(value)
-    return value
-
-
-def _check(value: Any) -> None:
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        if depth > DEEPEST:
-            raise ValueError("the JSON is nested too deeply")
-        below: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                below += [*each.keys(), *each.values()]
-            elif isinstance(each, list):
-                below += each
-            elif isinstance(each, str) and not each.isascii():
-                _whole(each)
-        level = below
-
-
-def _whole(text: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError("the JSON holds half of a surrogate pair, which is no character") from None
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:20]} is too large for a number")
-    return number
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
-
-
-def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"the key {twice[:60]!r} is given twice")
-    return found
 
 
 def parse(name: str, workflow_id: str, payloads: Sequence[RawValue | None]) -> Message:
