@@ -6,6 +6,7 @@ from typing import Any
 
 from temporalio.common import RawValue
 
+
 def decode_json(value: RawValue | None) -> Any:
     """The JSON in a payload, strictly: no NaN, no key twice. Raises ValueError that says what is wrong."""
     if value is None or not isinstance(value, RawValue):
