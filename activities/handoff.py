@@ -14,12 +14,13 @@ from activities.canonical import digest, preview
 from activities.checkpoints import now_iso
 from activities.closing import artifacts
 from activities.context import Messages, check, user_message
-from activities.errors import CheckpointConflict, CheckpointDamaged
+from activities.errors import BundleUnavailable, CheckpointConflict, CheckpointDamaged
 from activities.execution import heartbeats
 from activities.judgement import HANDOFF, SUMMARY, judge_session
 from activities.listing import git_head, heads_of
 from activities.manifest import Manifest
 from activities.sessions import begin, beginning, estimate, split_middle
+from activities.upgrading import migrated
 from activities.world import World
 from workflows.catalog import HANDOFF as COMMAND
 from workflows.keys import checkpoint_key, folder
@@ -28,6 +29,7 @@ from workflows.session_records import Handoff, HandoffRequest
 
 LISTED = 50
 SHOWN_TEXT = 1000
+SHOWN = ("session", "at", "by", "facts", "judgement", "upgrade")
 
 
 class HandoffActivities:
@@ -62,8 +64,9 @@ class HandoffActivities:
             key=key,
             sha256=claimed,
             mode=record["mode"],
-            artifact=shown({name: record[name] for name in ("session", "at", "by", "facts", "judgement")}),
+            artifact=shown({name: record[name] for name in SHOWN if name in record}),
             usage=Usage.model_validate(record["usage"]),
+            upgraded=record.get("upgrade", {}).get("digest"),
         )
 
     async def _make(self, request: HandoffRequest, new: Messages, key: str, asked: str) -> Handoff:
@@ -78,9 +81,11 @@ class HandoffActivities:
         facts = await self._facts(request, manifest, context)
         if compact:
             judgement, usage = await judge_session(world, manifest, [*first, *middle], SUMMARY)
+            judgement = await self._as_next(request, manifest, judgement)
             messages = [*first, user_message(_summary(request, middle, tail, judgement)), *tail]
         else:
             judgement, usage = await judge_session(world, manifest, context, HANDOFF)
+            judgement = await self._as_next(request, manifest, judgement)
             people = [message for message in new if message["role"] == "user" and "by" in message]
             messages = [*first, user_message(_handed_over(request, facts, judgement)), *people]
         check(messages)
@@ -99,12 +104,24 @@ class HandoffActivities:
             "usage": usage.model_dump(mode="json"),
             "versions": manifest.versions(request.bundle.digest, world.build_id),
         }
+        if request.upgrade is not None:
+            record["upgrade"] = {"from": f"{manifest.name}@{manifest.version}", **request.upgrade.model_dump()}
         record["sha256"] = digest(record)
         await world.store.put_new(key, json.dumps(record, ensure_ascii=False).encode("utf-8"))
         made = await self._find(key, asked)  # another attempt may have been first
         if made is None:
             raise CheckpointDamaged(f"handoff {key} was there and is gone")
         return made
+
+    async def _as_next(self, request: HandoffRequest, manifest: Manifest, judgement: dict[str, Any]) -> dict[str, Any]:
+        """The judgement as the bundle of the next session has its state."""
+        if request.upgrade is None:
+            return judgement
+        after = await self._world.bundles.manifest(request.upgrade.digest)
+        try:
+            return migrated(self._world, manifest, after, judgement)
+        except ValueError as error:
+            raise BundleUnavailable(f"the move to {after.name}@{after.version}: {error}: mend it and deploy") from None
 
     async def _facts(self, request: HandoffRequest, manifest: Manifest, context: Messages) -> dict[str, Any]:
         """What is so, whatever the model thinks."""

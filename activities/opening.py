@@ -11,7 +11,7 @@ from activities.canonical import digest, preview
 from activities.checkpoints import Checkpoint, Inputs, now_iso
 from activities.durations import Seconds
 from activities.errors import InvalidInput
-from activities.manifest import Caps
+from activities.manifest import Caps, Manifest
 from activities.schemas import check_schema
 from activities.world import World
 from workflows.catalog import OPEN
@@ -77,18 +77,10 @@ class OpenActivities:
             budget_wait=manifest.file.budget.wait if wanted.budget.wait is None else wanted.budget.wait,
             interactive=wanted.interactive,
             structured=wanted.output_schema is not None,
-            max_denials=manifest.file.limits.denials,
-            max_bad_turns=manifest.file.limits.bad_turns,
-            history_events=manifest.file.limits.history_events,
-            history_bytes=manifest.file.limits.history_bytes,
-            max_faults=caps_of(manifest.file.limits),
+            **terms_of(manifest),
             search_attributes=self._world.has_search_attributes,
             repeat=wanted.repeat or manifest.file.effects.repeat,
-            on_end=manifest.file.effects.on_end,
             requester=wanted.by or (await starter() if approvals.distinct_from_requester else None),
-            approvers=approvals.approvers,
-            distinct=approvals.distinct_from_requester,
-            notices=approvals.times(),
         )
 
     async def _first_checkpoint(
@@ -150,6 +142,22 @@ def check_output_schema(schema: dict[str, Any]) -> None:
         check_schema(schema)
     except ValueError as error:
         raise ValueError(f"field `output_schema`: {error}") from None
+
+
+def terms_of(manifest: Manifest) -> dict[str, Any]:
+    """What the bundle alone says of a run, as fields of its opening."""
+    file = manifest.file
+    return {
+        "max_denials": file.limits.denials,
+        "max_bad_turns": file.limits.bad_turns,
+        "history_events": file.limits.history_events,
+        "history_bytes": file.limits.history_bytes,
+        "max_faults": caps_of(file.limits),
+        "on_end": file.effects.on_end,
+        "approvers": file.approvals.approvers,
+        "distinct": file.approvals.distinct_from_requester,
+        "notices": file.approvals.times(),
+    }
 
 
 def caps_of(limits: Caps) -> dict[str, int]:

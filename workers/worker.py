@@ -20,6 +20,7 @@ from activities.store import open_store
 from activities.tools import load_tools
 from activities.tools.executor import Executor
 from activities.turn import TurnActivities
+from activities.upgrading import UpgradeActivities
 from activities.world import World
 from workers.attributes import missing_search_attributes
 from workers.life import finishing_time
@@ -40,6 +41,7 @@ PASSED_THROUGH = (
     "workflows.effect_record",
     "workflows.session_records",
     "workflows.undoing_records",
+    "workflows.upgrade_records",
     "workflows.notices",
     "workflows.examples",
     "workflows.strict_json",
@@ -94,6 +96,7 @@ def make_workers(
             AskActivities(world).judge,
             ProbeActivities(world).probe,
             HandoffActivities(world).hand_off,
+            UpgradeActivities(world).upgrade,
             tools.read,
         ]
         workers.append(

@@ -182,7 +182,7 @@ class AgentRun(Sessions, Queries):
             "decisions": [entry.model_dump(mode="json") for entry in log.log],
             "artifacts": closing.artifacts,
             "checkpoint": checkpoint_view(state),
-            "versions": state.opened.versions,
+            "versions": self.versions_now(),
             "total": {name: total for name, total in totals.items() if total > 50},
         }
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from workflows import notices, records, session_records, side_records, undoing_records
+from workflows import notices, records, session_records, side_records, undoing_records, upgrade_records
 
 TOOLS_QUEUE_SUFFIX = "-tools"
 """Tools run on a queue of their own, so that only tool workers need credentials."""
@@ -144,6 +144,14 @@ HANDOFF = Command(
     wait=timedelta(minutes=15),
     beat=timedelta(seconds=10),
     retry=_retry(1, 60, 1000),
+)
+UPGRADE = Command(
+    name="bundle.upgrade",
+    takes=upgrade_records.UpgradeRequest,
+    gives=upgrade_records.Upgrade,
+    wait=timedelta(seconds=30),
+    within=timedelta(minutes=5),
+    retry=_retry(0.5, 10, 0),
 )
 PROBE = Command(
     name="run.probe",

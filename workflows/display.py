@@ -140,6 +140,9 @@ def status_view(state: RunState, status: str) -> dict[str, Any]:
         "goal": opening.goal if opening else None,
         "bundle": f"{opening.bundle.name}@{opening.bundle.version}" if opening else None,
         "versions": opening.versions if opening else {},
+        "upgrade": f"{state.upgrade.opening.bundle.name}@{state.upgrade.opening.bundle.version}"
+        if state.upgrade
+        else None,
         "budget": {"limit": state.limits.model_dump(exclude_none=True), "used": state.used_now()},
         "usage": state.usage.model_dump(),
         "head": checkpoint_view(state),

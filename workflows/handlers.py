@@ -12,11 +12,12 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from workflows import messages as m
-from workflows.catalog import EFFECT_PLAN, TOOLS_QUEUE_SUFFIX
+from workflows.catalog import EFFECT_PLAN, TOOLS_QUEUE_SUFFIX, UPGRADE
 from workflows.decisions import Decisions, Source
 from workflows.records import Item
 from workflows.rollover import MOST_UPDATES, Rollover
 from workflows.undoing_records import UndoPlan, UndoPlanRequest
+from workflows.upgrade_records import UpgradeRequest, Upgrading
 
 Answer = dict[str, Any]
 
@@ -111,6 +112,7 @@ class Handlers(Decisions, Rollover):
             m.Rollover: self._rollover,
             m.NewSession: self._new_session,
             m.Compensate: self._compensate,
+            m.Upgrade: self._upgrade,
         }
         status = await handlers[type(message)](message, source)
         self.publish()
@@ -166,6 +168,22 @@ class Handlers(Decisions, Rollover):
         self.log(None, "compensate", message.by, source, reason=named)
         kept = f"; without a compensation: {', '.join(plan.kept[:10])}" if plan.kept else ""
         return f"undoing {len(steps)}: {named}{kept}"
+
+    async def _upgrade(self, message: m.Upgrade, source: Source) -> str:
+        """The version is resolved, pinned and checked now; it takes hold when the next session begins."""
+        if self.state.opening is None:
+            raise m.MessageError("upgrade: the run is still being opened; send it again in a moment")
+        request = UpgradeRequest(bundle=message.bundle, opening=self.state.opening)
+        try:
+            found = await UPGRADE.run(request, summary=f"check {message.bundle}")
+        except ActivityError:
+            raise m.MessageError("upgrade: the bundle could not be looked at just now; send it again") from None
+        if found.opening is None:
+            raise m.MessageError(f"upgrade: {found.refused}")
+        self.state.upgrade = Upgrading(opening=found.opening, by=message.by)
+        named = f"{found.opening.bundle.name}@{found.opening.bundle.version}"
+        self.log(None, "upgrade", message.by, source, reason=f"{named} ({found.opening.bundle.digest[:12]})")
+        return f"{named} from the next session on; `handoff` begins one now"
 
     async def undo_plan(self, operation_id: str | None) -> UndoPlan:
         """What can be undone, the last effect first."""

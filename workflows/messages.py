@@ -136,6 +136,12 @@ class NewSession(Message):
     """Begin a new session now: a handoff is made, and the next turn starts from it."""
 
 
+class Upgrade(Message):
+    """Move to another version of the bundle at the next session."""
+
+    bundle: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+
+
 class Compensate(Message):
     """Undo one operation, or all of them, the last effect first."""
 
@@ -155,6 +161,7 @@ MESSAGES: dict[str, type[Message]] = {
     "rollover": Rollover,
     "handoff": NewSession,
     "compensate": Compensate,
+    "upgrade": Upgrade,
 }
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -170,6 +177,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "rollover": {"by": "alice"},
     "handoff": {"by": "alice"},
     "compensate": {"operation_id": "run-83.9c41d07be2f5:create_customer:4", "by": "alice"},
+    "upgrade": {"bundle": "market-research@2", "by": "alice"},
 }
 
 

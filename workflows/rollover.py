@@ -12,7 +12,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows.messages import decode_json
-from workflows.state import RunState
+from workflows.state import WORKFLOW_VERSION, RunState
 
 CARRIED = "perdure_state"
 """The key under which continue-as-new carries the state in the input."""
@@ -60,6 +60,14 @@ class Rollover:
         """After a rollover: one that did not bring the run to another version is not tried again for that reason."""
         self.stays = self.state.rolled_from is not None and self.state.rolled_from == _version()
         self.state.rolled_from = None
+        if self.state.opening is not None:
+            self.state.opening = self.state.opening.model_copy(update={"versions": self.versions_now()})
+
+    def versions_now(self) -> dict[str, str]:
+        """The versions of the bundle, and of the code that runs the workflow now."""
+        version = workflow.info().get_current_deployment_version()
+        build = {} if version is None else {"build_id": version.build_id}
+        return {**self.state.opened.versions, "workflow": WORKFLOW_VERSION, **build}
 
     def continue_as_new(self) -> NoReturn:
         """Ends this execution; the next one goes on with the state, on the current version."""

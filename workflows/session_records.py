@@ -9,7 +9,8 @@ from workflows.records import BundleRef, Files, Head, Item, Record, Usage
 
 class HandoffRequest(Record):
     """Input of `session.handoff`: where the session stands (`head`, `base` if it has had no turn yet, `new`), and what
-    the workflow alone knows: what people are asked, what is used of the limits. `by`: who wanted it."""
+    the workflow alone knows: what people are asked, what is used of the limits. `by`: who wanted it.
+    `upgrade`: the bundle of the next session, where that is another one."""
 
     thread: str
     branch: str
@@ -24,11 +25,13 @@ class HandoffRequest(Record):
     limits: dict[str, Any] = Field(default_factory=dict)
     used: dict[str, Any] = Field(default_factory=dict)
     by: str = ""
+    upgrade: BundleRef | None = None
 
 
 class Handoff(Record):
     """Output of `session.handoff`. `base`: the digest of the list of entries with which the next session begins.
-    `artifact`: what was handed over, long texts cut; the whole of it stands under `key`."""
+    `artifact`: what was handed over, long texts cut; the whole of it stands under `key`. `upgraded`:
+    the digest of the bundle that the next session was made for, where that is another one."""
 
     base: str
     key: str
@@ -36,6 +39,7 @@ class Handoff(Record):
     mode: Literal["reset", "compact"]
     artifact: dict[str, Any] = Field(default_factory=dict)
     usage: Usage = Usage()
+    upgraded: str | None = None
 
 
 class ClosingRequest(Record):

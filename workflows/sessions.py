@@ -87,6 +87,7 @@ class Sessions(ToolCalls):
             limits=state.limits.model_dump(exclude_none=True),
             used=state.used_now(),
             by=state.handoff_by or "",
+            upgrade=None if state.upgrade is None else state.upgrade.opening.bundle,
         )
 
         def hand() -> Awaitable[Handoff]:
@@ -94,4 +95,6 @@ class Sessions(ToolCalls):
 
         handed = await self.mendable(hand)
         state.book_handoff(handed)
+        if handed.upgraded is not None:
+            self.shown = ()  # the bundle is one of the search attributes
         self.publish()

@@ -10,9 +10,12 @@ from workflows.records import Call, EffectRecord, Files, Head, Item, Limits, Ope
 from workflows.requests import KEPT, Requests, shown
 from workflows.session_records import Handoff
 from workflows.undoing_records import UndoStep
+from workflows.upgrade_records import Upgrading
 
 WORKFLOW_VERSION = "1"
 STATE_SCHEMA = "1"
+RUNNING = ("workflow", "build_id")
+"""What `versions` says of the worker that runs the workflow; the rest is the bundle's."""
 APPLIED = 100
 """How many answered updates a run remembers, so that one that is sent again over a rollover is not applied twice."""
 
@@ -77,6 +80,7 @@ class RunState(BaseModel):
     handoff: dict[str, Any] | None = None
     applied: dict[str, dict[str, Any]] = Field(default_factory=dict)
     rolled_from: str | None = None
+    upgrade: Upgrading | None = None
 
     @property
     def opened(self) -> Opening:
@@ -173,6 +177,17 @@ class RunState(BaseModel):
         self.session += 1
         self.usage = self.usage.plus(handed.usage)
         self.handoff = {"key": handed.key, "sha256": handed.sha256, "mode": handed.mode, **handed.artifact}
+
+        if self.upgrade is not None and self.upgrade.opening.bundle.digest == handed.upgraded:
+            self.book_upgrade(self.upgrade.opening)
+
+    def book_upgrade(self, opening: Opening) -> None:
+        """Goes on under another version of the bundle. Limits that a person sent stand."""
+        before, after = self.opened.limits.model_dump(), opening.limits.model_dump()
+        kept = {name: limit for name, limit in self.limits.model_dump().items() if limit != before[name]}
+        self.limits = Limits(**{**after, **kept})
+        versions = {**opening.versions, **{name: self.opened.versions[name] for name in RUNNING}}
+        self.opening, self.upgrade = opening.model_copy(update={"versions": versions}), None
 
     def book_files(self, asked: Files, folded: Files | None) -> None:
         """Books the workspace as a turn recorded it: the same state as `asked`, and what has changed meanwhile."""

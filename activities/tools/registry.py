@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from types import ModuleType
 
+from activities.migrations import Migration
 from activities.tools.declaration import Tool, wire_name
 from activities.tools.errors import ToolDeclarationError, ToolLoadError, ToolSetupError, UnknownTool
 
@@ -18,6 +19,7 @@ class Registry:
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self.migrations: list[Migration] = []
         for tool in tools:
             self.add(tool)
 
@@ -65,8 +67,11 @@ def load_tools(modules: Sequence[str] = ()) -> Registry:
     """
     registry = Registry()
     for name in [*(f"activities.tools.{module}" for module in SHIPPED), *modules]:
-        found = [value for value in vars(_load(name)).values() if isinstance(value, Tool)]
-        if not found:
+        values = list(vars(_load(name)).values())
+        found = [value for value in values if isinstance(value, Tool)]
+        migrations = [value for value in values if isinstance(value, Migration)]
+        registry.migrations += migrations
+        if not found and not migrations:
             raise ToolLoadError(f"the module {name} holds no tool; declare one at its top level with @tool(effect=…)")
         for tool in found:
             registry.add(tool)

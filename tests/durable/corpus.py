@@ -4,13 +4,14 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.worker import Replayer
 
-from tests.integration.kit import Stack, call, pending, say, until
+from tests.integration.kit import Stack, call, calls, pending, say, until
 from workers.client import WORKER_DATA_CONVERTER
 from workers.worker import WORKFLOWS, workflow_runner
 
@@ -79,6 +80,47 @@ async def decided(stack: Stack, client: Client) -> None:
         await handle.result()
 
 
+@play("parallel")
+async def parallel(stack: Stack, client: Client) -> None:
+    """Three calls of one turn together, one of them asks; a fourth is the same as the second."""
+    look, write = ("list_files", {"path": "."}), ("write_file", {"path": "a.txt", "content": "a"})
+    turns = (calls(look, ("search_files", {"pattern": "x"}), write, write), say("done"))
+    async with _run(stack, client, "parallel", ["list_files", "search_files", "write_file"], *turns) as handle:
+        await _decide(handle, "approve")
+        await handle.result()
+
+
+@play("reviewed")
+async def reviewed(stack: Stack, client: Client) -> None:
+    """A call whose outcome nobody knows, resolved by a person."""
+    stack.environment["PERDURE_TOOLS"] = "tests.durable.tools"
+    turns = (call("vanish", where="there"), say("done"))
+    async with _run(stack, client, "reviewed", ["vanish"], *turns) as handle:
+        await _decide(handle, "approve")
+        await until(lambda: _waits(handle, "review"))
+        request = next(one for one in await pending(handle) if one["kind"] == "review")
+        body = {"code": request["code"], "outcome": "happened", "result": "there", "by": "ann"}
+        await handle.execute_update("resolve", body)
+        await handle.result()
+
+
+@play("handed")
+async def handed(stack: Stack, client: Client) -> None:
+    """A handoff by message, a second one with an upgrade, a message in each session."""
+    stack.bundle("handed", [], version="2")
+    async with _run(stack, client, "handed", [], *[say("ok")] * 9, interactive=True, bundle="handed@1") as handle:
+        for session in (2, 3):
+            await until(lambda: _waits(handle, "message"))
+            if session == 3:
+                await handle.execute_update("upgrade", {"bundle": "handed@2", "by": "ann"})
+            await handle.execute_update("handoff", {"by": "ann"})
+            await handle.execute_update("message", {"text": "go on", "by": "ann"})
+            await until(partial(_session, handle, session))
+        await until(lambda: _waits(handle, "message"))
+        await handle.execute_update("finish", {"by": "ann"})
+        await handle.result()
+
+
 @play("asked")
 async def asked(stack: Stack, client: Client) -> None:
     """A question, a message, an interactive end."""
@@ -137,6 +179,10 @@ async def refused(stack: Stack, client: Client) -> None:
 
 async def _waits(handle: WorkflowHandle[Any, Any], kind: str) -> bool:
     return kind in (await handle.query("status"))["waiting_on"]
+
+
+async def _session(handle: WorkflowHandle[Any, Any], number: int) -> bool:
+    return bool((await handle.query("status"))["session"] == number)
 
 
 async def _fails(handle: WorkflowHandle[Any, Any]) -> None:

@@ -1,0 +1,24 @@
+"""The records of a move to another version of the bundle; promises, as those in `records`."""
+
+from workflows.records import Opening, Record
+
+
+class UpgradeRequest(Record):
+    """Input of `bundle.upgrade`: the version that is wanted, and what the run was opened with."""
+
+    bundle: str
+    opening: Opening
+
+
+class Upgrade(Record):
+    """Output of `bundle.upgrade`: the opening as it is under the other version, or why there is no way to it."""
+
+    opening: Opening | None = None
+    refused: str | None = None
+
+
+class Upgrading(Record):
+    """An upgrade that waits for the next session. `by`: who wanted it."""
+
+    opening: Opening
+    by: str
