@@ -48,15 +48,19 @@ class Bundles:
         Raises UnknownBundle, BundleConflict when the version was used before with other content, and InvalidInput for a
         bundle file that does not load.
         """
-        folder = self._folder(wanted)
-        name, version = folder.parent.name, folder.name
-        manifest = build(name, version, folder, specs)
+        manifest = self.read(wanted, specs)
         await self._claim(manifest)
         data = canonical(manifest.model_dump(mode="json"))
         found = sha256(data)
         await self._store.put_new(f"bundles/{found}.json", data)
         self._manifests[found] = manifest
-        return BundleRef(name=name, version=version, digest=found), manifest
+        return BundleRef(name=manifest.name, version=manifest.version, digest=found), manifest
+
+    def read(self, wanted: str, specs: Specs) -> Manifest:
+        """A bundle as its folder has it now; nothing is stored and no version is claimed. Raises UnknownBundle and
+        InvalidInput."""
+        folder = self._folder(wanted)
+        return build(folder.parent.name, folder.name, folder, specs)
 
     async def manifest(self, wanted: str) -> Manifest:
         """The manifest of that digest. Raises BundleUnavailable when it is gone or damaged."""

@@ -20,9 +20,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "answer": ("decide", "Answer a question of the agent"),
     "resolve": ("decide", "Say what became of a call whose outcome nobody knows"),
     "effects": ("effects", "Show the effects of a run, or all that are in doubt"),
+    "show": ("show", "Show a run as a tree, or follow it"),
+    "diff": ("diff", "Compare two paths from their common checkpoint on"),
     "files": ("files", "List the files of a run's workspace, or print one"),
     "checkpoints": ("checkpoints", "List a run's checkpoints"),
     "verify": ("verify", "Check every record of a run"),
+    "replay": ("replay", "Replay runs with the code of today, calling nothing"),
+    "rehearse": ("rehearse", "Hold a run's past against another bundle, offline"),
     "estimate": ("estimate", "Reckon what durable execution saves"),
 }
 """Name: the module below `scripts/commands/` that has a function of that name, and a line of help."""

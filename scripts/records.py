@@ -52,6 +52,19 @@ async def thread_of(store: Store, run: str) -> str:
     raise Refused(f"the store {store!r} holds no checkpoint of {run!r}")
 
 
+async def newest(store: Store, thread: str) -> Checkpoint:
+    """The last record of the branch that was written to last: after a reset that is not the longest one. Raises
+    Refused, and CheckpointDamaged."""
+    checkpoints, ends = Checkpoints(store), dict[str, int]()
+    for branch, sequence in await checkpoints.names(thread):
+        ends[branch] = max(sequence, ends.get(branch, 0))
+    found = [await checkpoints.find(thread, branch, sequence) for branch, sequence in ends.items()]
+    records = [record for record in found if record is not None]
+    if not records:
+        raise Refused(f"{thread} has no checkpoint yet")
+    return max(records, key=lambda record: (record.timestamp, record.sequence))
+
+
 async def _opened(store: Store, thread: str) -> str:
     checkpoints = Checkpoints(store)
     for branch, sequence in (await checkpoints.names(thread))[:1]:

@@ -10,6 +10,7 @@ LONG = (
     "test_crashes_of_state",
     "test_deadlines",
     "test_doctor",
+    "test_looking_back",
     "test_model_calls",
     "test_model_limits",
     "test_model_server_faults",

@@ -3,6 +3,7 @@
 What a run asked of the server, in its order, is in its history. Code that asks for something else cannot continue it.
 """
 
+import re
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -59,8 +60,9 @@ async def replay_with_patches(
 
 
 def said(failure: Exception) -> str:
-    """Why a replay failed, in one line."""
-    lines = str(failure).splitlines() or [type(failure).__name__]
+    """Why a replay failed, in one line. The SDK wraps its words in a dump of a Rust record."""
+    wrapped = re.search(r'message: "((?:[^"\\]|\\.)*)"', str(failure))
+    lines = (wrapped[1] if wrapped and wrapped[1] else str(failure)).splitlines() or [type(failure).__name__]
     return lines[0][:1000]
 
 

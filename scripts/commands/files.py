@@ -9,14 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from activities.checkpoints import Checkpoint, Checkpoints
 from activities.closing import artifacts
 from activities.entries import Entries
 from activities.errors import Failure
-from activities.store import Store, open_store
+from activities.store import open_store
 from activities.workspaces import Workspaces
 from scripts.commands.running import Refused, run
-from scripts.records import thread_of
+from scripts.records import newest, thread_of
 from workers.settings import read_settings
 
 Run = Annotated[str, typer.Argument(help="the workflow id, or <workflow id>.<start> for an earlier start")]
@@ -34,7 +33,7 @@ async def _files(which: str, path: str | None, as_json: bool) -> int:
     store = open_store(settings.store)
     thread = await thread_of(store, which)
     try:
-        record = await _newest(store, thread)
+        record = await newest(store, thread)
         workspaces = Workspaces(store, Entries(store), settings.workspaces)
         listing = await workspaces.listing(thread, record.inputs.files)
         if path is not None:
@@ -58,15 +57,3 @@ async def _files(which: str, path: str | None, as_json: bool) -> int:
         table.add_row(escape(file["path"]), str(file["bytes"]), file["sha256"][:12])
     Console().print(table)
     return 0
-
-
-async def _newest(store: Store, thread: str) -> Checkpoint:
-    """The last record of the branch that was written to last: after a reset that is not the longest one."""
-    checkpoints, ends = Checkpoints(store), dict[str, int]()
-    for branch, sequence in await checkpoints.names(thread):
-        ends[branch] = max(sequence, ends.get(branch, 0))
-    found = [await checkpoints.find(thread, branch, sequence) for branch, sequence in ends.items()]
-    records = [record for record in found if record is not None]
-    if not records:
-        raise Refused(f"{thread} has no checkpoint yet")
-    return max(records, key=lambda record: (record.timestamp, record.sequence))

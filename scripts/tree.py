@@ -1,0 +1,193 @@
+"""A run as a tree: sessions, turns, calls with what was decided and done, and the paths that were left."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from activities.canonical import preview
+from activities.checkpoints import Checkpoint, Checkpoints
+from activities.errors import CheckpointDamaged
+from activities.ledger import Ledger
+from activities.store import Store
+from scripts.past import Step, path_to
+from scripts.records import newest
+from workflows.records import Call, EffectRecord
+
+_REFUSALS = ("denied this call.", "Nobody approved this call before its deadline")
+
+
+@dataclass(frozen=True)
+class CallNode:
+    """A call: what was decided on it, what it did, and what it was answered (None: not yet)."""
+
+    id: str
+    tool: str
+    arguments: Any
+    decision: str
+    answer: str | None
+    effect: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class TurnNode:
+    """A turn, and what was said to the model before it. `said`: who and what."""
+
+    turn: int
+    at: str
+    kind: str
+    text: str
+    said: list[tuple[str, str]]
+    calls: list[CallNode]
+    tokens: list[int]
+    cost_usd: float
+    model: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """A path that the run went, and left: its turns after checkpoint `at`, and what they did to the world."""
+
+    branch: str
+    at: int
+    turns: list[TurnNode]
+
+
+@dataclass
+class Tree:
+    """The run. `sessions` are those of the path that is alive; `other`: operations that belong to no call shown."""
+
+    thread: str
+    goal: str
+    bundle: str
+    sessions: list[list[TurnNode]]
+    left: list[Left] = field(default_factory=list)
+    other: list[EffectRecord] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def turns(self) -> list[TurnNode]:
+        """Those of the path that is alive."""
+        return [turn for session in self.sessions for turn in session]
+
+
+async def tree_of(store: Store, thread: str, head: tuple[str, int] | None = None) -> Tree:
+    """The tree of a thread. `head`: branch and number where the run stands, if it says so itself; else the record that
+    was written last. Raises Refused for a thread without a checkpoint, CheckpointDamaged for a path that is broken."""
+    checkpoints, faults = Checkpoints(store), list[str]()
+    last = await checkpoints.find(thread, *head) if head else None
+    if last is None:
+        ends = await _ends(checkpoints, thread, set(), faults)
+        last = max(ends, key=lambda end: (end.timestamp, end.sequence)) if ends else await newest(store, thread)
+    steps = await path_to(store, thread, last)
+    effects = {effect.operation_id: effect for effect in await Ledger(store).everything(thread)}
+    sessions: list[list[TurnNode]] = [[]]
+    for step in steps:
+        if step.record.base and step.number > 0:
+            sessions.append([])
+        if step.number > 0:
+            sessions[-1].append(turn_node(step, effects))
+    bundle = steps[-1].record.versions.get("bundle", "")
+    tree = Tree(thread, str(steps[0].new[0]["text"]), bundle, sessions, faults=faults)
+    known = {(step.record.branch, step.number) for step in steps}
+    for end in await _ends(checkpoints, thread, known, tree.faults):
+        left = await _left(store, thread, end, known, effects, tree.faults)
+        tree.left += [left] if left is not None else []
+    shown = [call.effect["operation_id"] for turn in _all(tree) for call in turn.calls if call.effect]
+    tree.other = [effect for name, effect in effects.items() if name not in shown and not name.endswith(":undo")]
+    return tree
+
+
+def _all(tree: Tree) -> list[TurnNode]:
+    return [*tree.turns, *(turn for left in tree.left for turn in left.turns)]
+
+
+async def _ends(
+    checkpoints: Checkpoints, thread: str, known: set[tuple[str, int]], faults: list[str]
+) -> list[Checkpoint]:
+    """The last record of each branch that has records beyond the path that is alive."""
+    ends = dict[str, int]()
+    for branch, number in await checkpoints.names(thread):
+        if (branch, number) not in known:
+            ends[branch] = max(number, ends.get(branch, 0))
+    found = []
+    for branch, number in ends.items():
+        try:
+            record = await checkpoints.find(thread, branch, number)
+        except CheckpointDamaged as error:
+            faults += [error.message] if error.message not in faults else []
+            continue
+        found += [record] if record is not None else []
+    return sorted(found, key=lambda record: (-record.sequence, record.timestamp))
+
+
+async def _left(
+    store: Store,
+    thread: str,
+    end: Checkpoint,
+    known: set[tuple[str, int]],
+    effects: dict[str, EffectRecord],
+    faults: list[str],
+) -> Left | None:
+    """The part of the path to `end` that no other path has; it is known from then on."""
+    try:
+        steps = await path_to(store, thread, end)
+    except CheckpointDamaged as error:
+        faults.append(error.message)
+        return None
+    own = [step for step in steps if (step.record.branch, step.number) not in known]
+    known.update((step.record.branch, step.number) for step in own)
+    turns = [turn_node(step, effects) for step in own if step.number > 0]
+    return Left(end.branch, max(0, own[0].number - 1), turns) if own else None
+
+
+def turn_node(step: Step, effects: dict[str, EffectRecord]) -> TurnNode:
+    """One turn."""
+    usage, turn = step.record.usage, step.turn
+    return TurnNode(
+        turn=step.number,
+        at=step.record.timestamp,
+        kind=turn.kind if turn else "",
+        text=str((step.message or {}).get("text", "")),
+        said=[(str(each.get("by", "system")), str(each["text"])) for each in step.new if each["role"] == "user"],
+        calls=[_call_node(step, message, call, effects) for message, call in step.calls],
+        tokens=[usage.input_tokens, usage.output_tokens],
+        cost_usd=usage.cost_usd,
+        model=turn.model if turn else "",
+    )
+
+
+def _call_node(step: Step, message: dict[str, Any], call: Call | None, effects: dict[str, EffectRecord]) -> CallNode:
+    effect = effects.get(call.operation_id) if call and call.operation_id else None
+    answer = step.answers.get(message["id"])
+    return CallNode(
+        id=message["id"],
+        tool=call.tool if call else message["tool"],
+        arguments=json.loads(message["arguments"]),
+        decision=decision_of(call, effect, answer),
+        answer=answer,
+        effect=effect.model_dump(exclude={"canonical_request", "result", "abandoned"}) if effect else None,
+    )
+
+
+def decision_of(call: Call | None, effect: EffectRecord | None, answer: str | None) -> str:
+    """What was decided on a call, and by whom, as far as the store tells."""
+    if call is None:
+        return ""
+    if call.decision == "answered":
+        return f"not run: {call.reason}"
+    if call.decision == "question":
+        return "asked" if answer is None else "answered by a person"
+    if call.decision == "allow":
+        return "allowed"
+    if effect is not None and effect.approved_by:
+        return f"approved by {effect.approved_by}"
+    if answer is None:
+        return "asks a person"
+    return preview(answer, 300) if any(words in answer for words in _REFUSALS) else "approved"
+
+
+def effects_of(turns: Sequence[TurnNode]) -> list[dict[str, Any]]:
+    """What these turns did to the world, or may have done."""
+    found = [call.effect for turn in turns for call in turn.calls if call.effect is not None]
+    return [effect for effect in found if effect["status"] not in ("NOT_EXECUTED", "SKIPPED")]

@@ -1,0 +1,132 @@
+"""Histories from wherever they are: a run's executions, a query's matches, and files as people download them."""
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.json_format import ParseError
+from temporalio.client import Client, WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError, RPCStatusCode
+
+OPEN = "ExecutionStatus = 'Running' AND WorkflowType IN ('AgentRun', 'ProjectRun')"
+_PLAIN = ("binary/null", "binary/plain", "binary/protobuf")
+_PAYLOAD_KEYS = {"metadata", "data", "externalPayloads"}
+
+
+class Unreadable(Exception):
+    """A file, or a history, that cannot be replayed as it is. The message names the reason and the remedy."""
+
+
+async def executions(client: Client, workflow_id: str, run_id: str | None = None) -> list[tuple[str, str]]:
+    """The executions of a run, oldest first, as each names the one that it continues; those that the service has
+    deleted are left out. Raises RPCError for no such run."""
+    found: list[tuple[str, str]] = []
+    run_id = run_id or (await client.get_workflow_handle(workflow_id).describe()).run_id
+    while run_id and (workflow_id, run_id) not in found:
+        handle, before = client.get_workflow_handle(workflow_id, run_id=run_id), ""
+        try:
+            async for event in handle.fetch_history_events(page_size=1):
+                before = event.workflow_execution_started_event_attributes.continued_execution_run_id
+                break
+        except RPCError as error:
+            if not found or error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            break
+        found.append((workflow_id, run_id))
+        run_id = before
+    return found[::-1]
+
+
+async def matching(client: Client, query: str) -> AsyncIterator[tuple[str, str]]:
+    """The executions (workflow id, run id) that a query finds. Raises RPCError."""
+    async for row in client.list_workflows(query, page_size=1000):
+        yield row.id, row.run_id
+
+
+def read_history(path: Path) -> WorkflowHistory:
+    """A history file: what `temporal workflow show -o json` prints, or the Web UI's download. Raises Unreadable."""
+    try:
+        body = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise Unreadable(f"{path} is no JSON, or only the beginning of it ({error}): download it again") from None
+    if isinstance(body, list):
+        body = {"events": body}
+    if not isinstance(body, dict) or not isinstance(body.get("events"), list) or not body["events"]:
+        raise Unreadable(f"{path} holds no events: save it with `temporal workflow show -w RUN -o json > FILE`")
+    if _is_decoded(body["events"]):
+        raise Unreadable(
+            f"{path} was downloaded decoded, which cannot be replayed: download it again with `Decode Event History` "
+            "unticked, or save it with `temporal workflow show -w RUN -o json > FILE`"
+        )
+    try:
+        history = WorkflowHistory.from_json(path.stem, body)
+    except (ParseError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Unreadable(f"{path} is no history as Temporal writes it: {str(error).splitlines()[0][:300]}") from None
+    return WorkflowHistory(_own_id(history) or path.stem, history.events)
+
+
+def _own_id(history: WorkflowHistory) -> str:
+    return str(history.events[0].workflow_execution_started_event_attributes.workflow_id)
+
+
+def _is_decoded(value: Any) -> bool:
+    """Whether payloads stand there as plain values: as the Web UI decodes them."""
+    if isinstance(value, list):
+        return any(_is_decoded(each) for each in value)
+    if not isinstance(value, dict):
+        return False
+    for key, each in value.items():
+        if key == "payloads" and isinstance(each, list) and not all(_is_payload(one) for one in each):
+            return True
+        if _is_decoded(each):
+            return True
+    return False
+
+
+def _is_payload(value: Any) -> bool:
+    whole = isinstance(value, dict) and set(value) <= _PAYLOAD_KEYS
+    return whole and isinstance(value.get("data", ""), str) and isinstance(value.get("metadata", {}), dict)
+
+
+def check(history: WorkflowHistory, converter: DataConverter) -> None:
+    """Raises Unreadable for what cannot be replayed: not a whole beginning, or encrypted and no codec is configured."""
+    numbers = [event.event_id for event in history.events]
+    if not numbers:
+        raise Unreadable(f"{history.workflow_id} has no events")
+    gap = next((want for want, number in enumerate(numbers, 1) if want != number), None)
+    if gap is not None or not history.events[0].HasField("workflow_execution_started_event_attributes"):
+        raise Unreadable(f"the history of {history.workflow_id} lacks event {gap or 1}: fetch it whole, from the first")
+    if converter.payload_codec is None and (unknown := sorted(set(_encodings(history)))):
+        raise Unreadable(
+            f"the history of {history.workflow_id} is encoded ({', '.join(unknown)}), and no codec is configured here: "
+            "run this with the settings of the worker that wrote it"
+        )
+
+
+def _encodings(history: WorkflowHistory) -> Iterable[str]:
+    """The encodings that no converter of ours reads by itself."""
+    for event in history.events:
+        for payload in _payloads(event):
+            encoding = payload.metadata.get("encoding", b"").decode("utf-8", "replace")
+            if encoding.startswith("binary/") and encoding not in _PLAIN:
+                yield encoding
+
+
+def _payloads(message: Any) -> Iterable[Any]:
+    """Every payload inside a protobuf message."""
+    if message.DESCRIPTOR.full_name == "temporal.api.common.v1.Payload":
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            values = [each for each in value.values() if hasattr(each, "DESCRIPTOR")]
+        else:
+            values = [value] if hasattr(value, "DESCRIPTOR") else list(value)
+        for each in values:
+            yield from _payloads(each)
