@@ -60,8 +60,11 @@ class ToolActivities:
         except ValueError as error:
             return await self._refuse(request, str(error))
         except Changed as changed:
-            if not await self._begun(changed, request):
+            begun = await self._begun(request)
+            if begun is None:
                 return ToolAnswer(status="changed", reason=str(changed), renamed=changed.call)
+            if begun.request_digest != digest_request(changed.gated.spec, dict(changed.gated.op.arguments)):
+                return await self._refuse(request, "the tool has changed since, so that request cannot be made again")
             gated = changed.gated
         await self._world.workspaces.restore(request.thread, request.files, request.head.sha256)
         if request.call.effect == "read":
@@ -77,16 +80,15 @@ class ToolActivities:
             await self._world.ancestry.note(request.thread, other.operation_id, record.request_digest)
         return answer.model_copy(update={"renamed": other})
 
-    async def _begun(self, changed: Changed, request: ToolRequest) -> bool:
-        """Whether an earlier attempt came through the gate with this very request: then it is no new action."""
+    async def _begun(self, request: ToolRequest) -> Prepared | None:
+        """What an earlier attempt prepared that came through the gate as it was decided: it may have acted."""
         held = await self._world.ledger.prepared(request.thread, request.call.operation_id or "none")
-        same = digest_request(changed.gated.spec, dict(changed.gated.op.arguments))
-        return held is not None and held.fingerprint == request.call.fingerprint and held.request_digest == same
+        return held if held is not None and held.fingerprint == request.call.fingerprint else None
 
     async def _refuse(self, request: ToolRequest, reason: str) -> ToolAnswer:
         """The gate is shut. That is an answer, unless an earlier attempt came through it: that one may have acted."""
-        held = await self._world.ledger.prepared(request.thread, request.call.operation_id or "none")
-        if request.call.effect == "read" or held is None or held.fingerprint != request.call.fingerprint:
+        held = None if request.call.effect == "read" else await self._begun(request)
+        if held is None:
             return await self._error(request, reason)
 
         async def refused() -> Any:

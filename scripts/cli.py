@@ -1,6 +1,7 @@
 """The command `perdure`. A command's module is imported when it is called: some of them need seconds for that."""
 
 import importlib
+import importlib.metadata
 import sys
 from typing import Any
 
@@ -56,11 +57,14 @@ class Commands(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
         formatter.write_paragraph()
-        formatter.write_text("perdure COMMAND --help says more.")
+        formatter.write_text("perdure COMMAND --help says more. perdure --version names the version.")
 
 
 def main() -> None:
     """The entry point of the console script."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"perdure {importlib.metadata.version('perdure')}")
+        return
     Commands(name="perdure", help=HELP)(sys.argv[1:] or ["--help"])
 
 

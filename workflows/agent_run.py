@@ -127,14 +127,9 @@ class AgentRun(Sessions, Queries):
             )
         except asyncio.CancelledError:
             self.ending = True
+            await _stopped(tasks)
             raise
-        except GeneratorExit:  # the worker lets the run go: nothing may be awaited any more
-            tasks = []
-            raise
-        finally:
-            for task in tasks:
-                task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        ends = await _stopped(tasks)
         for end in ends:
             if isinstance(end, Exception) and not isinstance(end, RollOver):
                 raise end
@@ -209,6 +204,12 @@ class AgentRun(Sessions, Queries):
 def branches_off(info: workflow.Info) -> bool:
     """Whether this history is a retry, or a reset of another one: the seed tells only of a reset in its middle."""
     return info.attempt > 1 or info.run_id != info.original_execution_run_id
+
+
+async def _stopped(tasks: "list[asyncio.Task[None]]") -> list[BaseException | None]:
+    for task in tasks:
+        task.cancel()
+    return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _broke(task: "asyncio.Task[None]") -> bool:

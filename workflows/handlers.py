@@ -56,12 +56,12 @@ class Handlers(Decisions, Rollover):
             message = m.parse(name, workflow.info().workflow_id, payloads)
             answer = await self._apply(message, source)
             self.state.book_update(update_id, answer)
-            return answer
         except m.MessageError as error:
             self.reject(str(error), source, message)
-            raise ApplicationError(str(error), type="Rejected", non_retryable=True) from None
-        finally:
             self.look_at_history()
+            raise ApplicationError(str(error), type="Rejected", non_retryable=True) from None
+        self.look_at_history()
+        return answer
 
     async def on_signal(self, name: str, payloads: Sequence[RawValue | None]) -> None:
         """Applies a signal; one that cannot be used is recorded."""

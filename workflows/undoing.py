@@ -28,6 +28,8 @@ class Undoing(Gates):
         beside = asyncio.create_task(self._serve())
         try:
             result = await loop
+        except GeneratorExit:  # the worker throws the run away: nothing can be asked or waited for any more
+            raise
         except BaseException:
             if not evicted():
                 await self._stop(beside)

@@ -1,7 +1,10 @@
 """`perdure setup`: makes the namespace ready."""
 
+import json
 from datetime import timedelta
+from typing import Annotated
 
+import typer
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 
@@ -18,12 +21,12 @@ TYPES = {
 }
 
 
-def setup() -> None:
+def setup(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Register the search attributes in the namespace; doing it again changes nothing."""
-    run(_setup())
+    run(_setup(as_json))
 
 
-async def _setup() -> int:
+async def _setup(as_json: bool) -> int:
     client = await connect()
     missing = await missing_search_attributes(client)
     if missing:
@@ -32,5 +35,8 @@ async def _setup() -> int:
             AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted),
             timeout=timedelta(seconds=20),
         )
+    if as_json:
+        print(json.dumps({"namespace": client.namespace, "added": missing, "all": list(SEARCH_ATTRIBUTES)}))
+        return 0
     print(f"namespace {client.namespace}: {', '.join(missing) or 'nothing'} added, {len(SEARCH_ATTRIBUTES)} in all")
     return 0

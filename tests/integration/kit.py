@@ -180,15 +180,18 @@ def calls(*each: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 async def until(look: Callable[[], Any], seconds: float = 30, what: str = "it") -> Any:
-    """Waits until `look()` (a plain or an async function) gives something true, and gives that."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    """Waits until `look()` (a plain or an async function) gives something true, and gives that.
+
+    It looks ever less often, at last twice a second: looking costs the server and the workers time.
+    """
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
         found = look()
         if asyncio.iscoroutine(found):
             found = await found
         if found:
             return found
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(min(0.05 + passed / 20, 0.5))
     raise AssertionError(f"{what} did not happen within {seconds:g} s")
 
 

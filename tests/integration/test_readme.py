@@ -98,7 +98,7 @@ async def follow_hello(desk: Stack, client: Client, folder: Path) -> None:
     """Own goal, approvals, looking."""
     await must(desk, block("temporal workflow start --type AgentRun --task-queue perdure --workflow-id hello"), folder)
     handle = client.get_workflow_handle("hello")
-    asked = (await pending(handle, seconds=60))[0]
+    asked = (await pending(handle, seconds=180))[0]
     assert asked["tool"] == "send_email"
     listed = await must(desk, block("temporal workflow query --workflow-id hello --type pending"), folder)
     assert asked["code"] in listed
@@ -122,7 +122,7 @@ async def follow_shop(desk: Stack, client: Client, folder: Path) -> None:
         start = block("temporal workflow start --type AgentRun --task-queue perdure --workflow-id refund-A-17")
         await must(desk, start, folder)
         handle = client.get_workflow_handle("refund-A-17")
-        asked = (await pending(handle, seconds=60))[0]
+        asked = (await pending(handle, seconds=180))[0]
         assert asked["tool"] == "shop.refund"
         await must(desk, asked["commands"]["approve"], folder)
         result = await handle.result()

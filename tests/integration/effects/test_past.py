@@ -120,6 +120,29 @@ async def test_an_equal_request_of_an_earlier_start_asks_or_runs_or_is_reused(st
     assert ids[0] != ids[1], "each start has ids of its own"
 
 
+async def test_an_approval_that_a_reset_applies_again_decides_no_request_made_after_the_point(
+    stack: Stack, client: Client
+) -> None:
+    stack.script("again", call("write_file", path="a.txt", content="A"), say("done"))
+    stack.bundle("again", ["write_file"])
+    stack.serve_model()
+    async with stack.worker():
+        run = await stack.start({"goal": "write", "bundle": "again"})
+        before = await approve(stack, client.get_workflow_handle(run), run)
+        assert (await client.get_workflow_handle(run).result())["status"] == "completed"
+        await reset(stack, run)
+        handle = client.get_workflow_handle(run)
+        asked = (await pending(handle, seconds=90))[0]
+        assert asked["code"] != before["code"]
+        assert asked["operation_id"] == before["operation_id"]
+        rejected = [each for each in await handle.query("decisions") if each["decision"] == "rejected"]
+        assert [each["code"] for each in rejected] == [before["code"]], "the signal was applied again, to nothing"
+        assert await pending(handle) == [asked], "and it decided nothing"
+        assert await approve(stack, handle, run) == asked
+        result = await handle.result()
+    assert [effect["status"] for effect in result["effects"]] == ["COMMITTED"]
+
+
 async def test_an_effect_in_doubt_is_asked_about_again_after_a_reset_and_after_a_rollover(
     stack: Stack, client: Client
 ) -> None:
@@ -147,9 +170,8 @@ async def test_an_effect_in_doubt_is_asked_about_again_after_a_reset_and_after_a
             asked = (await pending(handle, seconds=120))[0]
             assert asked["kind"] == "review"
             await until(lambda: outside.effects["d"] == 1, 60)
-            await stack.send(
-                "update", run, "resolve", {"code": asked["code"], "outcome": "happened", "by": "bob", "result": "ok"}
-            )
+            done = await stack.shell(asked["commands"]["happened"])
+            assert done.returncode == 0, f"{asked['commands']['happened']}: {done.stderr}"
             result = await handle.result()
         assert outside.effects["d"] == 1
     assert statuses(result["effects"]) == {"reviewed:1": "COMMITTED"}
