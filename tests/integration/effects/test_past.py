@@ -1,14 +1,17 @@
 """After a reset, and in another start of the same id: what was done is known, and never done again in silence."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
+from temporalio.common import RetryPolicy
 
 from scripts.model_script import load_scripts
 from tests.integration.effects.crashes import bundle, effects_stack
 from tests.integration.kit import Stack, call, calls, pending, say, until
 
+ASK = call("ask_human", question="Go on?")
 EFFECTS = ("keyed", "looked", "reviewed", "skipped", "retried")
 
 
@@ -59,6 +62,37 @@ async def test_after_a_reset_the_same_steps_find_their_results_whatever_their_cl
     assert set(statuses(second["effects"]).values()) == {"COMMITTED"}
     assert {each["operation_id"] for each in second["effects"]} == {each["operation_id"] for each in first["effects"]}
     assert not any(effect["abandoned"] for effect in second["effects"])
+
+
+async def test_a_workflow_retry_finds_what_the_execution_before_did(stack: Stack, client: Client) -> None:
+    """The failures of a run are final, so a retry policy acts after a timeout of one execution."""
+    async with effects_stack(stack) as outside:
+        stack.script("retry", calls(*((tool, {"label": f"r-{tool}"}) for tool in EFFECTS)), ASK, say("done"))
+        stack.bundle("retry", [*EFFECTS, "ask_human"], policy=[{"tool": "*", "decision": "allow"}])
+        stack.serve_model()
+        async with stack.worker():
+            given = {"goal": "act", "bundle": "retry"}
+            handle = await client.start_workflow(
+                *("AgentRun", given),
+                id=f"{stack.name}-retry",
+                task_queue=stack.name,
+                run_timeout=timedelta(seconds=30),
+                retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=5),
+            )
+            first = handle.first_execution_run_id
+            newest = client.get_workflow_handle(handle.id)
+            await until(lambda: _retried(newest, first), 90, "the retry after the timeout")
+            asked = (await pending(newest, seconds=25))[0]
+            assert asked["kind"] == "question"
+            done = await stack.send("update", handle.id, "answer", {"code": asked["code"], "value": "yes", "by": "al"})
+            assert done.returncode == 0, done.stderr
+            result = await newest.result()
+        assert dict(outside.effects) == {f"r-{tool}": 1 for tool in EFFECTS}
+    assert set(statuses(result["effects"]).values()) == {"COMMITTED"}
+
+
+async def _retried(handle: WorkflowHandle[Any, Any], first: str | None) -> bool:
+    return (await handle.describe()).run_id != first
 
 
 async def test_another_path_after_a_reset_asks_a_person_and_lists_what_was_left(stack: Stack, client: Client) -> None:

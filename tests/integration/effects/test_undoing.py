@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import CancelledError
+from temporalio.exceptions import ApplicationError, CancelledError
 
 from tests.integration.effects.crashes import bundle, effects_stack
 from tests.integration.effects.test_past import statuses
@@ -69,6 +69,25 @@ async def test_a_cancelled_run_undoes_its_effects_where_the_bundle_says_so(
                 await handle.result()
             effects: list[dict[str, Any]] = await handle.query("effects")
         assert isinstance(failure.value.cause, CancelledError)
+        assert outside.undone["a"] == (1 if on_end == "compensate" else 0)
+    assert statuses(effects)["looked:1"] == ("COMPENSATED" if on_end == "compensate" else "COMMITTED")
+
+
+@pytest.mark.parametrize("on_end", ["compensate", "keep"])
+async def test_a_failed_run_undoes_its_effects_where_the_bundle_says_so(
+    stack: Stack, client: Client, on_end: str
+) -> None:
+    async with effects_stack(stack) as outside:
+        bundle(stack, "fails", call("looked", label="a"), effects={"on_end": on_end})  # and the script runs out: a 400
+        stack.serve_model()
+        async with stack.worker():
+            run = await stack.start({"goal": "act", "bundle": "fails"})
+            handle = client.get_workflow_handle(run)
+            with pytest.raises(WorkflowFailureError) as failure:
+                await handle.result()
+            effects: list[dict[str, Any]] = await handle.query("effects")
+        assert isinstance(failure.value.cause, ApplicationError)
+        assert failure.value.cause.type == "ModelRequestRejected"
         assert outside.undone["a"] == (1 if on_end == "compensate" else 0)
     assert statuses(effects)["looked:1"] == ("COMPENSATED" if on_end == "compensate" else "COMMITTED")
 
