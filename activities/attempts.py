@@ -50,8 +50,8 @@ class Hold:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an attempt holds. `answer` stores a text for the model; `to_text` makes one of a result; `last` says that no
-    further attempt will come, `stopped` that nothing should begin any more."""
+    """What an attempt holds. `answer` stores a text for the model; `to_text` makes one of a result; `redact` hides
+    secrets; `last` says that no further attempt will come, `stopped` that nothing should begin any more."""
 
     ledger: Ledger
     thread: str
@@ -61,6 +61,7 @@ class Attempt:
     answer: Callable[[str], Awaitable[Ref]]
     to_text: Callable[[Any], Awaitable[str]]
     last: bool
+    redact: Callable[[str], str] = str
     stopped: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -113,7 +114,11 @@ class Attempt:
 
     async def _happened(self, hold: Hold, how: How, value: Any) -> Outcome:
         text = await self._shown(value)
-        return await self._end("COMMITTED", how, text, hold.number, external_id=outside_id(value))
+        return await self._end("COMMITTED", how, text, hold.number, external_id=self._outside_id(value))
+
+    def _outside_id(self, value: Any) -> str | None:
+        found = outside_id(value)
+        return None if found is None else self.redact(found)
 
     async def _shown(self, value: Any) -> str:
         """The result as text. It happened, whatever its result looks like."""

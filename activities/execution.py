@@ -26,6 +26,7 @@ from workflows.catalog import EFFECT_DOUBT, TOOL_ATTEMPTS, TOOL_READ, TOOL_RUN
 from workflows.records import Ref, ToolAnswer, ToolRequest
 
 BEAT_SECONDS = 1.0
+BINARY = bytes | bytearray | memoryview
 
 
 class ToolActivities:
@@ -140,6 +141,7 @@ class ToolActivities:
             on_unknown="review",
             answer=lambda text: self._answer(request, text),
             to_text=lambda value: self._text(request.thread, value),
+            redact=self._world.redact,
             last=activity.info().attempt >= TOOL_ATTEMPTS,
             stopped=activity.is_cancelled,
         )
@@ -164,7 +166,7 @@ class ToolActivities:
 
     async def _text(self, thread: str, value: Any) -> str:
         """A result as text; binary data is kept beside it, under the digest that the text names."""
-        text, data = to_text(value)
+        text, data = to_text(self._world.redact_data(bytes(value)) if isinstance(value, BINARY) else value)
         if data is not None:
             await self._world.entries.put_bytes(thread, data, text)
         return self._world.redact(text)

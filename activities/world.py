@@ -71,6 +71,11 @@ class World:
         """The text without the secrets that this worker holds."""
         return redact(text, self.secrets)
 
+    def redact_data(self, data: bytes) -> bytes:
+        """Binary data without the secrets that this worker holds: each of its bytes is taken for a character."""
+        spelled = [secret.encode().decode("latin-1") for secret in self.secrets]
+        return redact(data.decode("latin-1"), spelled).encode("latin-1")
+
 
 def spec_of(tool: Tool) -> ToolSpec:
     """A tool as a manifest pins it."""

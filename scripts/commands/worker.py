@@ -17,6 +17,7 @@ from workers.client import connect
 from workers.health import Health, HealthServer
 from workers.inflight import InFlight
 from workers.life import Ending, WorkerFailed, serve
+from workers.redacting import redact_logs
 from workers.settings import Settings, SettingsError, read_settings
 from workers.telemetry import start_telemetry
 from workers.watchdog import Watchdog
@@ -38,6 +39,7 @@ async def _serve(queue: Queues) -> int:
     logging.getLogger("perdure").setLevel(logging.INFO)
     console, settings = Console(stderr=True), read_settings()
     telemetry = start_telemetry(settings.environment)
+    redact_logs([*settings.credentials.values(), *settings.secrets()])
     observers = Observers(log_event, *telemetry.observers)
     inflight = InFlight(observers)
     ending = Ending(settings.grace, lambda: "".join(f"; left: {each.what} of {each.run}" for each in inflight))

@@ -3,7 +3,7 @@
 import gzip
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -25,6 +25,8 @@ class Collector(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Take)
         self.mood = mood
         self.asked = 0
+        self.see: Callable[[bytes], object] = lambda _: None
+        """Told of each body."""
         self.spans: list[Span] = []
         self.metrics: dict[str, float] = {}
         self.logs: list[tuple[str, dict[str, Any]]] = []
@@ -42,6 +44,7 @@ class Collector(ThreadingHTTPServer):
     def take(self, path: str, body: bytes) -> None:
         """Books one request."""
         self.asked += 1
+        self.see(body)
         if path == "/v1/traces":
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                 self.spans += [span for scope in resource.scope_spans for span in scope.spans]
