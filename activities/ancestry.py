@@ -11,6 +11,7 @@ from typing import Any
 from activities.canonical import preview
 from activities.entries import Entries
 from activities.ledger import Ledger, operation_name, shown
+from activities.origin import find_past
 from activities.store import Store
 from workflows.keys import request_key, requests_folder
 from workflows.records import EffectRecord, TurnRequest
@@ -73,7 +74,27 @@ class Ancestry:
                 found = Earlier(thread, shown(held, standing))
                 if standing.state == "COMMITTED":
                     return found
-        return found
+        return found or await self._kept(request, request_digest)
+
+    async def beside(self, request: TurnRequest, tool: str) -> list[EffectRecord]:
+        """What the run that this one was forked from made with a tool, as far as the context does not hold it: a model
+        never words the same deed twice."""
+        if not request.ancestry or request.repeat == "run":
+            return []
+        known = await find_past(self._store, request.thread)
+        past = [each for each in known if each.after and each.record.tool == tool]
+        views = [await self._ledger.view(each.thread, each.record.operation_id) or each.record for each in past]
+        return [view for view in views if view.status not in NOTHING_HAPPENED]
+
+    async def _kept(self, request: TurnRequest, request_digest: str) -> Earlier | None:
+        """An equal request out of what a fork keeps of its source, for one that is gone."""
+        for each in await find_past(self._store, request.thread) if request.ancestry else []:
+            if each.request_digest != request_digest:
+                continue
+            now = await self._ledger.view(each.thread, each.record.operation_id) or each.record
+            if now.status not in NOTHING_HAPPENED:
+                return Earlier(each.thread, now)
+        return None
 
     async def result(self, earlier: Earlier) -> str | None:
         """The recorded result of an equal request; None unless it surely happened."""

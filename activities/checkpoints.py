@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from activities.canonical import digest
 from activities.errors import CheckpointConflict, CheckpointDamaged
 from activities.migrations import SCHEMA, STEPS, Step, UnknownSchema, migrate
+from activities.origin import find_origin
 from activities.store import Store
 from workflows.keys import checkpoint_key, folder
 from workflows.records import Files, Head, Usage
@@ -42,7 +43,8 @@ class Outputs(BaseModel):
 
 
 class Checkpoint(BaseModel):
-    """One record. `sha256` is the digest of the rest; `raw` (as stored) is not part of it.
+    """One record. `sha256` is the digest of the rest; `raw` (as stored) and `home` (the thread that it was read from: a
+    fork holds records of others) are not part of it.
 
     `segment` names the newest segment before this record, `tail` the bytes of bodies since. `base`: the context begins
     anew with this record's entries, and what was said before is not read any more (a session starts here).
@@ -69,6 +71,7 @@ class Checkpoint(BaseModel):
     base: bool = False
     sha256: str = ""
     raw: bytes = Field(b"", exclude=True, repr=False)
+    home: str = Field("", exclude=True, repr=False)
 
     @property
     def size(self) -> int:
@@ -81,7 +84,12 @@ class Checkpoint(BaseModel):
 
     def key(self) -> str:
         """Where it stands."""
-        return checkpoint_key(self.thread, self.branch, self.sequence)
+        return checkpoint_key(self.place, self.branch, self.sequence)
+
+    @property
+    def place(self) -> str:
+        """The thread in whose folder it stands, and its bodies."""
+        return self.home or self.thread
 
 
 def now_iso() -> str:
@@ -94,6 +102,7 @@ class Checkpoints:
 
     def __init__(self, store: Store, steps: Mapping[int, Step] = STEPS, newest: int = SCHEMA) -> None:
         self._store, self._steps, self._newest = store, steps, newest
+        self._lineages: dict[str, set[str]] = {}
 
     async def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Publishes a record and returns what stands under its key: this one, or the earlier one of the same request.
@@ -104,7 +113,7 @@ class Checkpoints:
         body["sha256"] = digest(body)
         data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
         if await self._store.put_new(checkpoint.key(), data):
-            return checkpoint.model_copy(update={"sha256": body["sha256"], "raw": data})
+            return checkpoint.model_copy(update={"sha256": body["sha256"], "raw": data, "home": checkpoint.thread})
         found = await self.find(checkpoint.thread, checkpoint.branch, checkpoint.sequence)
         if found is None:
             raise CheckpointDamaged(f"checkpoint {checkpoint.key()} was there and is gone")
@@ -115,7 +124,21 @@ class Checkpoints:
         """The record under that name, checked against it; None when there is none."""
         key = checkpoint_key(thread, branch, sequence)
         data = await self._store.get(key)
-        return None if data is None else self.read(data, key, thread, branch, sequence)
+        if data is None:
+            return None
+        record = self.read(data, key, thread, branch, sequence)
+        if record.thread != thread and record.thread not in await self._lineage(thread):
+            raise CheckpointDamaged(f"checkpoint {key} says that it is {record.thread}/{branch}/{sequence}")
+        return record
+
+    async def _lineage(self, thread: str) -> set[str]:
+        """The threads whose records a fork holds as copies."""
+        if thread not in self._lineages:
+            origin = await find_origin(self._store, thread)
+            if origin is None:
+                return set()
+            self._lineages[thread] = set(origin.ancestry)
+        return self._lineages[thread]
 
     async def load(self, thread: str, head: Head) -> Checkpoint:
         """The record that `head` names. Raises CheckpointDamaged unless it is there with that very digest."""
@@ -154,14 +177,14 @@ class Checkpoints:
         return sorted(found, key=lambda pair: (pair[1], pair[0]))
 
     def read(self, data: bytes, key: str, thread: str, branch: str, sequence: int) -> Checkpoint:
-        """Decodes a record and checks schema, digest and name. Raises CheckpointDamaged."""
-        record = self.decode(data, key, vouched=False)
-        if (record.thread, record.branch, record.sequence) != (thread, branch, sequence):
+        """Decodes a record and checks schema, digest and number. Raises CheckpointDamaged."""
+        record = self.decode(data, key, thread, vouched=False)
+        if (record.branch, record.sequence) != (branch, sequence):
             said = f"{record.thread}/{record.branch}/{record.sequence}"
             raise CheckpointDamaged(f"checkpoint {key} says that it is {said}")
         return record
 
-    def decode(self, data: bytes, key: str, *, vouched: bool) -> Checkpoint:
+    def decode(self, data: bytes, key: str, home: str, *, vouched: bool) -> Checkpoint:
         """Decodes a record and checks its schema, and its digest unless another digest vouches for these bytes."""
         try:
             body = json.loads(data)
@@ -171,7 +194,7 @@ class Checkpoints:
             written, body = body, migrate(body, self._steps, self._newest)  # a future schema may digest in another way
             if not vouched and digest(written) != claimed:
                 raise CheckpointDamaged(f"checkpoint {key} is damaged: its content does not have its digest")
-            return Checkpoint.model_validate({**body, "sha256": claimed, "raw": data})
+            return Checkpoint.model_validate({**body, "sha256": claimed, "raw": data, "home": home})
         except UnknownSchema as error:
             raise CheckpointDamaged(f"checkpoint {key} cannot be read: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:

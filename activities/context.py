@@ -53,13 +53,22 @@ class Contexts:
     async def read(self, thread: str, head: Head) -> Held:
         """The context from the store, whatever is remembered."""
         records = await self._segments.history(thread, head)
-        parts = await asyncio.gather(*(self.increment(record) for record in records))
-        messages = [message for part in parts for message in part]
-        return Held(records[-1], messages, sum(len(str(message.get("text"))) for message in messages))
+        messages = await self.messages(records)
+        return Held(records[-1], messages, size_of(messages))
+
+    async def messages(self, records: Sequence[Checkpoint]) -> Messages:
+        """The context that records hold, from the last base among them on."""
+        start = max((index for index, record in enumerate(records) if record.base), default=0)
+        parts = await asyncio.gather(*(self.increment(record) for record in records[start:]))
+        return [message for part in parts for message in part]
+
+    def adopt(self, thread: str, record: Checkpoint, messages: Messages) -> None:
+        """Remembers a context under the name of a thread that it was copied to."""
+        self._keep(Held(record.model_copy(update={"home": thread}), messages, size_of(messages)))
 
     async def increment(self, record: Checkpoint) -> Messages:
         """What one checkpoint adds: its new entries, then the model's message."""
-        messages = await self._entries.get_all(record.thread, record.inputs.entries)
+        messages = await self._entries.get_all(record.place, record.inputs.entries)
         return [*messages, record.outputs.message] if record.outputs.message is not None else messages
 
     async def commit(self, record: Checkpoint, parent: Head, before: Messages, added: int) -> Checkpoint:
@@ -76,8 +85,8 @@ class Contexts:
         return saved
 
     def _keep(self, held: Held) -> None:
-        self._cache[held.record.thread] = held
-        self._cache.move_to_end(held.record.thread)
+        self._cache[held.record.place] = held
+        self._cache.move_to_end(held.record.place)
         while len(self._cache) > 1 and sum(each.size for each in self._cache.values()) > CACHED_BYTES:
             self._cache.popitem(last=False)
 
@@ -92,6 +101,11 @@ class Contexts:
         text = item.text or ""
         body = user_message(text, item.by) if item.call is None else tool_message(item.call, item.tool or "", text)
         return await self._entries.put(thread, body, text)
+
+
+def size_of(messages: Messages) -> int:
+    """Characters of the texts."""
+    return sum(len(str(message.get("text"))) for message in messages)
 
 
 def user_message(text: str, by: str | None = None) -> dict[str, Any]:

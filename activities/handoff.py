@@ -24,7 +24,7 @@ from activities.upgrading import migrated
 from activities.world import World
 from workflows.catalog import HANDOFF as COMMAND
 from workflows.keys import checkpoint_key, folder
-from workflows.records import Usage
+from workflows.records import Ref, Usage
 from workflows.session_records import Handoff, HandoffRequest
 
 LISTED = 50
@@ -47,7 +47,7 @@ class HandoffActivities:
             asked = digest([request.head.sha256, [ref.sha256 for ref in refs], request.base, request.session])
             key = f"{folder(request.thread)}/handoffs/{request.branch}/{request.session:04d}.json"
             found = await self._find(key, asked)
-            return found or await self._make(request, new, key, asked)
+            return found or await self._make(request, refs, new, key, asked)
 
     async def _find(self, key: str, asked: str) -> Handoff | None:
         data = await self._world.store.get(key)
@@ -69,7 +69,7 @@ class HandoffActivities:
             upgraded=record.get("upgrade", {}).get("digest"),
         )
 
-    async def _make(self, request: HandoffRequest, new: Messages, key: str, asked: str) -> Handoff:
+    async def _make(self, request: HandoffRequest, refs: list[Ref], new: Messages, key: str, asked: str) -> Handoff:
         world, thread = self._world, request.thread
         manifest = await world.bundles.manifest(request.bundle.digest)
         begun = None if request.base is None else await beginning(world.entries, thread, request.base)
@@ -98,6 +98,7 @@ class HandoffActivities:
             "by": request.by,
             "mode": "compact" if compact else "reset",
             "request_digest": asked,
+            "new": [ref.sha256 for ref in refs],
             "base": await begin(world.entries, thread, messages),
             "facts": facts,
             "judgement": judgement,

@@ -5,7 +5,7 @@ Nothing is repaired or guessed: a call that is not exactly right is answered wit
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,7 +29,6 @@ from workflows.records import Call, EffectRecord, TurnRequest
 SHOWN_ARGUMENTS = 16_384
 """Bytes of arguments that a request to a person holds in full; larger ones are previews, and `perdure show` has all."""
 
-
 MOST_CALLS = 128
 """Calls of one turn that are answered at all; what a model sends beyond them is dropped from its message."""
 
@@ -46,7 +45,8 @@ class Judged:
 
 @dataclass
 class Bench:
-    """Judges the calls of one turn, in order. `context` is what the model had been told."""
+    """Judges the calls of one turn, in order. `context` is what the model had been told. `doubt`: why a person is asked
+    about every effect, whatever policy says."""
 
     request: TurnRequest
     manifest: Manifest
@@ -60,14 +60,19 @@ class Bench:
     runs: int = 0
     numbers: dict[str, int] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
+    doubt: str = ""
 
-    async def judge(self, raw: Sequence[RawCall]) -> list[Judged]:
-        """One decision for every call."""
+    async def judge(self, raw: Sequence[RawCall], settled: Collection[str] = ()) -> list[Judged]:
+        """One decision for every call that is not settled."""
         self.numbers = dict(self.request.numbers)
-        return [await self._judge(index, call) for index, call in enumerate(raw[:MOST_CALLS])]
+        calls = [(index, call) for index, call in enumerate(raw[:MOST_CALLS]) if self._id(index) not in settled]
+        return [await self._judge(index, call) for index, call in calls]
+
+    def _id(self, index: int) -> str:
+        return f"{self.request.turn}.{index}"
 
     async def _judge(self, index: int, raw: RawCall) -> Judged:
-        call_id = f"{self.request.turn}.{index}"
+        call_id = self._id(index)
         spec = self.manifest.tool(raw.name)
         tool = spec.name if spec else preview(raw.name, 64) or "unnamed"
         try:
@@ -173,7 +178,7 @@ class Bench:
         await self.ancestry.note(self.request.thread, operation, request_digest)
         if await self.ledger.prepared(self.request.thread, operation) is not None:
             return "", None  # the same step again: the ledger has its result, or knows that it is in doubt
-        said = []
+        said = [self.doubt] if self.doubt else []
         earlier = None
         if self.request.repeat != "run":
             earlier = await self.ancestry.equal(self.request, request_digest, self.abandoned)
@@ -185,6 +190,8 @@ class Bench:
             said.append(f"the very same request was made before: {line(earlier.record)}")
         if left := [effect for effect in self.abandoned.values() if effect.tool == spec.name]:
             said.append(f"a path that was left made {len(left)} effect(s) with this tool, the last: {line(left[-1])}")
+        if earlier is None and (beside := await self.ancestry.beside(self.request, spec.name)):
+            said.append(f"the fork's source made {len(beside)} later with this tool, the last: {line(beside[-1])}")
         return "; ".join(said), None
 
     async def _answered(

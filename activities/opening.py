@@ -10,7 +10,9 @@ from temporalio.common import RawValue
 from activities.canonical import digest, preview
 from activities.checkpoints import Checkpoint, Inputs, now_iso
 from activities.durations import Seconds
+from activities.edits import INPUTS
 from activities.errors import InvalidInput
+from activities.fork_input import ForkInput, Nothing, pinned
 from activities.manifest import Caps, Manifest
 from activities.schemas import check_schema
 from activities.world import World
@@ -40,14 +42,15 @@ class RunInput(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    goal: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-    bundle: Annotated[str, StringConstraints(min_length=1, max_length=200)] = "assistant"
+    goal: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] | None = None
+    bundle: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
     inputs: dict[str, Any] | None = None
     budget: Totals = Totals()
     interactive: bool = False
     output_schema: dict[str, Any] | None = None
     repeat: Repeat | None = None
     by: Name | None = None
+    fork: ForkInput | None = None
 
 
 class OpenActivities:
@@ -60,14 +63,19 @@ class OpenActivities:
     async def open(self, request: OpenRequest, payload: RawValue) -> Opening:
         """Raises InvalidInput, UnknownBundle or BundleConflict; StoreUnavailable where a retry may help."""
         wanted = read_input(request, payload)
-        bundle, manifest = await self._world.bundles.pin(wanted.bundle, self._world.specs)
+        thread, past = thread_name(request.workflow_id, request.first_execution_run_id), Nothing
+        if wanted.fork is not None:
+            past = await pinned(self._world, thread, wanted.fork)
+        if past.bundle is not None and wanted.bundle is None:
+            bundle, manifest = past.bundle, await self._world.bundles.manifest(past.bundle.digest)
+        else:
+            bundle, manifest = await self._world.bundles.pin(wanted.bundle or "assistant", self._world.specs)
         approvals = manifest.file.approvals
-        thread = thread_name(request.workflow_id, request.first_execution_run_id)
         versions = manifest.versions(bundle.digest, self._world.build_id)
-        head = await self._first_checkpoint(thread, request.branch, wanted, versions)
+        head = past.record or await self._first_checkpoint(thread, request.branch, wanted, versions)
         return Opening(
             thread=thread,
-            goal=preview(wanted.goal),
+            goal=preview(wanted.goal or ""),
             bundle=bundle,
             versions=versions,
             limits=tighter(manifest.file.budget, wanted.budget),
@@ -81,6 +89,7 @@ class OpenActivities:
             search_attributes=self._world.has_search_attributes,
             repeat=wanted.repeat or manifest.file.effects.repeat,
             requester=wanted.by or (await starter() if approvals.distinct_from_requester else None),
+            ancestry=past.ancestry,
         )
 
     async def _first_checkpoint(
@@ -89,7 +98,7 @@ class OpenActivities:
         body: dict[str, Any] = {"role": "user", "text": first_message(wanted)}
         if wanted.output_schema is not None:
             body["output_schema"] = wanted.output_schema
-        entry = await self._world.entries.put(thread, body, wanted.goal)
+        entry = await self._world.entries.put(thread, body, wanted.goal or "")
         return await self._world.checkpoints.save(
             Checkpoint(
                 thread=thread,
@@ -126,6 +135,7 @@ def read_input(request: OpenRequest, payload: RawValue) -> RunInput:
         if not isinstance(value, dict):
             raise ValueError(f"a goal (string) or an object is wanted, not {type_name(value)}")
         wanted = RunInput.model_validate(value)
+        check_combination(wanted)
         if wanted.output_schema is not None:
             check_output_schema(wanted.output_schema)
         return wanted
@@ -134,6 +144,17 @@ def read_input(request: OpenRequest, payload: RawValue) -> RunInput:
     except ValueError as error:
         reason = str(error)
     raise InvalidInput(f"{reason}. Start it like this: {EXAMPLE}")
+
+
+def check_combination(wanted: RunInput) -> None:
+    """Raises ValueError for fields that do not go together."""
+    if wanted.fork is None:
+        if wanted.goal is None:
+            raise ValueError("field `goal` is missing")
+        return
+    for name in ("inputs", "output_schema"):
+        if getattr(wanted, name) is not None:
+            raise ValueError(f"field `{name}` cannot be given with `fork`: edit message 0 instead")
 
 
 def check_output_schema(schema: dict[str, Any]) -> None:
@@ -178,5 +199,5 @@ def tighter(bundle: Limits, wanted: Limits) -> Limits:
 def first_message(wanted: RunInput) -> str:
     """The goal, and the inputs as JSON below it."""
     if not wanted.inputs:
-        return wanted.goal
-    return f"{wanted.goal}\n\nInputs:\n{json.dumps(wanted.inputs, ensure_ascii=False, indent=1)}"
+        return wanted.goal or ""
+    return f"{wanted.goal}{INPUTS}{json.dumps(wanted.inputs, ensure_ascii=False, indent=1)}"

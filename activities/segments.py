@@ -55,18 +55,19 @@ class Segments:
         segment's."""
         if not is_due(record):
             return record.segment
-        known = self._known.get(record.thread)
+        known = self._known.get(record.place)
         if known is not None and known[0] == record.head():
             return known[1]
         found = await self._find(record)
         segment = found[0] if found else await self._write(record)
         if len(self._known) >= REMEMBERED:
             self._known.clear()
-        self._known[record.thread] = (record.head(), segment)
+        self._known[record.place] = (record.head(), segment)
         return segment
 
-    async def history(self, thread: str, head: Head) -> list[Checkpoint]:
-        """The records of the context: from the last base, or the opening, to `head`, oldest first, each link checked.
+    async def history(self, thread: str, head: Head, *, whole: bool = False) -> list[Checkpoint]:
+        """The records of the context: from the last base, or the opening, to `head`, oldest first, each link checked;
+        of the `whole` run where that is wanted.
 
         The bodies that segments hold go into the entries' cache on the way.
         """
@@ -74,27 +75,27 @@ class Segments:
         found, segment = [newest], newest.segment
         if is_due(newest) and (own := await self._find(newest)) is not None:
             found, segment = own[1], own[1][0].segment
-        elif not newest.base:
+        elif whole or not newest.base:
             after = segment.sequence if segment else -1
             before = parent_head(newest)
             found = [*(await self._checkpoints.chain(thread, before, after) if before else []), newest]
-        while segment is not None and not any(record.base for record in found):
+        while segment is not None and (whole or not any(record.base for record in found)):
             records = await self._read(thread, segment)
             _join(records[-1], found[0])
             found, segment = [*records, *found], records[0].segment
-        bases = [index for index, record in enumerate(found) if record.base]
+        bases = [index for index, record in enumerate(found) if record.base and not whole]
         if not bases and found[0].parent is not None:
             raise CheckpointDamaged(f"the chain of {thread} begins with checkpoint {found[0].sequence}: there is a gap")
         return found[bases[-1] if bases else 0 :]
 
     async def _write(self, last: Checkpoint) -> Head:
         after = last.segment.sequence if last.segment else -1
-        records = await self._checkpoints.chain(last.thread, last.head(), after)
+        records = await self._checkpoints.chain(last.place, last.head(), after)
         digests = list(dict.fromkeys(digest for record in records for digest in record.inputs.entries))
-        bodies = await asyncio.gather(*(self._entries.get_bytes(last.thread, digest) for digest in digests))
+        bodies = await asyncio.gather(*(self._entries.get_bytes(last.place, digest) for digest in digests))
         packed = _Packed(
             schema_version=SCHEMA,
-            thread=last.thread,
+            thread=last.place,
             records=[record.raw.decode("utf-8") for record in records],
             entries={
                 digest: body.decode("utf-8")
@@ -103,7 +104,7 @@ class Segments:
             },
         )
         data = packed.model_dump_json().encode("utf-8")
-        key = segment_key(last.thread, last.branch, last.sequence)
+        key = segment_key(last.place, last.branch, last.sequence)
         if not await self._store.put_new(key, zlib.compress(data, LEVEL)):
             held = await self._find(last)  # whose bodies another release may have chosen differently
             if held is None:
@@ -114,12 +115,12 @@ class Segments:
     async def _find(self, last: Checkpoint) -> tuple[Head, list[Checkpoint]] | None:
         """The segment that ends with this record, and what it holds, if it is there. No record names it yet, so all of
         it is checked."""
-        key = segment_key(last.thread, last.branch, last.sequence)
+        key = segment_key(last.place, last.branch, last.sequence)
         data = await self._store.get(key)
         if data is None:
             return None
         content = _unpack(data, key)
-        records = self._records(content, key, last.thread, vouched=False)
+        records = self._records(content, key, last.place, vouched=False)
         if records[-1].head() != last.head():
             raise CheckpointDamaged(f"segment {key} does not end with its checkpoint: delete it")
         return Head(branch=last.branch, sequence=last.sequence, sha256=sha256(content)), records
@@ -144,9 +145,10 @@ class Segments:
             raise CheckpointDamaged(f"segment {key} cannot be read: {type(error).__name__}") from None
         if packed.schema_version != SCHEMA:
             raise CheckpointDamaged(f"segment {key} has schema {packed.schema_version}, this release reads {SCHEMA}")
-        if packed.thread != thread or not packed.records:
+        decode = self._checkpoints.decode
+        records = [decode(text.encode("utf-8"), key, thread, vouched=vouched) for text in packed.records]
+        if not records or packed.thread not in {thread, *(record.thread for record in records)}:
             raise CheckpointDamaged(f"segment {key} is of thread {packed.thread}")
-        records = [self._checkpoints.decode(text.encode("utf-8"), key, vouched=vouched) for text in packed.records]
         for before, record in pairwise(records):
             _join(before, record)
         if not vouched and any(sha256(text.encode("utf-8")) != digest for digest, text in packed.entries.items()):

@@ -1,5 +1,6 @@
 """Session boundaries as data: when a context is full, what the next one begins with, and how its middle is left out."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ async def beginning(entries: Entries, thread: str, base: str) -> Beginning:
 async def begin(entries: Entries, thread: str, messages: Messages) -> str:
     """Stores messages as the entries of a beginning; gives the digest of their list."""
     whole = [{key: value for key, value in message.items() if key != "compaction"} for message in messages]
-    refs = [await entries.put(thread, message, preview(str(message.get("text", "")))) for message in whole]
+    refs = await asyncio.gather(*(entries.put(thread, each, preview(str(each.get("text", "")))) for each in whole))
     listed = await entries.put(thread, {"entries": [ref.sha256 for ref in refs]}, "")
     return listed.sha256
 

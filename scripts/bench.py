@@ -3,6 +3,7 @@
     python -m scripts.bench --turns 200           bytes and events of history, bytes of the store, each per turn
     python -m scripts.bench --turns 5000          milliseconds per turn at the start and at the end
     python -m scripts.bench --turns 1000 --cold   the worker is killed near the end: seconds until a new one goes on
+    python -m scripts.bench --turns 1000 --fork   the run is forked near its end: seconds until the fork's first turn
 
 Every turn is 500 B of model text and one call of a local read tool with a 2 KB result. Text and results are random
 letters, so that no compression flatters the figures. The model answers at once, in a process of its own. It runs on a
@@ -144,7 +145,7 @@ class Bench:
         with log:
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
-    async def run(self, cold: bool) -> dict[str, Any]:
+    async def run(self, cold: bool, fork: bool) -> dict[str, Any]:
         """Runs it and gives the figures."""
         client = await Client.connect(self.server.address, data_converter=DATA_CONVERTER)
         worker = self.start_worker()
@@ -170,6 +171,8 @@ class Bench:
             result = await handle.result()
             assert result["status"] == "completed", result
             figures |= await costs(client, handle, self.turns)
+            if fork:
+                figures |= await self._fork(client)
         finally:
             os.killpg(worker.pid, signal.SIGKILL)
             worker.wait()
@@ -177,6 +180,30 @@ class Bench:
         payload = self.turns * (TEXT + RESULT)
         figures |= {"store_bytes": stored, "store_objects": objects, "store_times_payload": round(stored / payload, 2)}
         return figures
+
+    async def _fork(self, client: Client) -> dict[str, Any]:
+        """Seconds until the model is asked the fork's first turn, without and with an edit, and what the first of the
+        two adds to the store."""
+        threads, wanted = self.folder / "store" / "threads", {"workflow_id": "bench", "checkpoint": self.turns - 1}
+        before, seen = disk_use(threads), store_size(threads)
+        figures: dict[str, Any] = {"fork_first_turn_seconds": await self._fork_once(client, wanted)}
+        added, objects = (now - then for now, then in zip(store_size(threads), seen, strict=True))
+        figures |= {
+            "fork_bytes_on_disk": disk_use(threads) - before,
+            "fork_bytes_named_to_source": round(added / seen[0], 2),
+            "fork_objects": objects,
+        }
+        edits = [{"append": "user", "content": "go on"}]
+        return figures | {"fork_edited_first_turn_seconds": await self._fork_once(client, {**wanted, "edits": edits})}
+
+    async def _fork_once(self, client: Client, wanted: dict[str, Any]) -> float:
+        asked, began = self.model.asked, time.monotonic()
+        name = f"bench-fork-{asked}"
+        handle = await client.start_workflow("AgentRun", {"fork": wanted}, id=name, task_queue="perdure")
+        await self._until_asked(asked + 1)
+        seconds = time.monotonic() - began
+        assert (await handle.result())["status"] == "completed"
+        return round(seconds, 2)
 
     def _starts(self) -> int:
         return (self.folder / "worker.log").read_bytes().count(b"perdure worker: all")
@@ -228,6 +255,12 @@ def store_size(folder: Path) -> tuple[int, int]:
     return sum(sizes), len(sizes)
 
 
+def disk_use(folder: Path) -> int:
+    """Bytes below a folder, each object once however many names it has."""
+    stats = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    return sum({each.st_ino: each.st_size for each in stats}.values())
+
+
 @contextmanager
 def installation() -> Iterator[tuple[Path, EmbeddedTemporal]]:
     """A temporary folder and a server of its own."""
@@ -242,10 +275,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench", description="What a run costs per turn.")
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--cold", action="store_true", help="kill the worker 20 turns before the end")
+    parser.add_argument("--fork", action="store_true", help="fork it at the end")
     parser.add_argument("--sessions", action="store_true", help="a context of 60,000 tokens, so that sessions hand off")
     options = parser.parse_args()
     with installation() as (folder, server):
-        figures = asyncio.run(Bench(folder, server, options.turns, options.sessions).run(options.cold))
+        figures = asyncio.run(Bench(folder, server, options.turns, options.sessions).run(options.cold, options.fork))
     print(json.dumps(figures, indent=2))
     sys.stdout.flush()
     os._exit(0)  # the SDK's threads can crash the interpreter's own way out

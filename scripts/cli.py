@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("diff", "Compare two paths from their common checkpoint on"),
     "files": ("files", "List the files of a run's workspace, or print one"),
     "checkpoints": ("checkpoints", "List a run's checkpoints"),
+    "fork": ("fork", "Begin a new run from a checkpoint of another one"),
     "verify": ("verify", "Check every record of a run"),
     "replay": ("replay", "Replay runs with the code of today, calling nothing"),
     "rehearse": ("rehearse", "Hold a run's past against another bundle, offline"),

@@ -9,9 +9,10 @@ from activities.context import Contexts
 from activities.entries import Entries
 from activities.errors import CheckpointDamaged
 from activities.segments import Segments
+from activities.sources import find_thread
 from activities.store import Store
 from scripts.commands.running import Refused
-from workflows.keys import checkpoint_key, folder, safe_id
+from workflows.keys import checkpoint_key, folder
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,10 @@ class Line:
 
 async def thread_of(store: Store, run: str) -> str:
     """The thread that a person means: `<workflow id>` (its newest start) or `<workflow id>.<start>`. Raises Refused."""
-    for workflow_id, _, start in ((run, "", ""), run.rpartition(".")):
-        if not workflow_id:
-            continue
-        prefix = f"threads/{safe_id(workflow_id)}/"
-        keys = await store.keys(prefix.rstrip("/"))
-        starts = {key.removeprefix(prefix).partition("/")[0] for key in keys if "/checkpoints/" in key}
-        threads = [f"{safe_id(workflow_id)}.{each}" for each in sorted(starts) if not start or each == start]
-        if threads:
-            opened = [(await _opened(store, thread), thread) for thread in threads]
-            return max(opened)[1]
-    raise Refused(f"the store {store!r} holds no checkpoint of {run!r}")
+    thread = await find_thread(store, run)
+    if thread is None:
+        raise Refused(f"the store {store!r} holds no checkpoint of {run!r}")
+    return thread
 
 
 async def newest(store: Store, thread: str) -> Checkpoint:
@@ -63,17 +57,6 @@ async def newest(store: Store, thread: str) -> Checkpoint:
     if not records:
         raise Refused(f"{thread} has no checkpoint yet")
     return max(records, key=lambda record: (record.timestamp, record.sequence))
-
-
-async def _opened(store: Store, thread: str) -> str:
-    checkpoints = Checkpoints(store)
-    for branch, sequence in (await checkpoints.names(thread))[:1]:
-        try:
-            record = await checkpoints.find(thread, branch, sequence)
-        except CheckpointDamaged:
-            continue
-        return record.timestamp if record else ""
-    return ""
 
 
 async def survey(store: Store, thread: str) -> list[Line]:

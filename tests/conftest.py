@@ -5,17 +5,20 @@ import os
 import pytest
 
 LONG = (
+    "test_bad_forks",
     "test_batches",
     "test_crash_matrix",
     "test_crashes_of_state",
     "test_deadlines",
     "test_doctor",
+    "test_forks",
     "test_looking_back",
     "test_model_calls",
     "test_model_limits",
     "test_model_server_faults",
     "test_notices",
     "test_past",
+    "test_paused_edits",
     "test_pending_commands",
     "test_rollover",
     "test_runs",

@@ -12,7 +12,9 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.asking import AskActivities
 from activities.closing import CloseActivities, ProbeActivities
 from activities.compensation import CompensationActivities
+from activities.editing import EditActivities
 from activities.execution import ToolActivities
+from activities.forking import ForkActivities
 from activities.handoff import HandoffActivities
 from activities.notices import NoticeActivities
 from activities.opening import OpenActivities
@@ -40,6 +42,9 @@ PASSED_THROUGH = (
     "workflows.records",
     "workflows.effect_record",
     "workflows.session_records",
+    "workflows.fork_records",
+    "workflows.edits",
+    "workflows.strict_json",
     "workflows.undoing_records",
     "workflows.upgrade_records",
     "workflows.notices",
@@ -92,6 +97,8 @@ def make_workers(
     if queues in ("all", "agents"):
         activities: Sequence[Callable[..., Any]] = [
             OpenActivities(world).open,
+            ForkActivities(world).fork,
+            EditActivities(world).edit,
             TurnActivities(world).turn,
             AskActivities(world).judge,
             ProbeActivities(world).probe,

@@ -18,6 +18,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from workflows import catalog
 from workflows.decisions import Source
 from workflows.display import checkpoint_view
+from workflows.forks import book_fork, fork_request, mint, show_parent
 from workflows.gates import failure_of
 from workflows.queries import Queries
 from workflows.records import OpenRequest, ResultStatus, Turn
@@ -37,7 +38,7 @@ class AgentRun(Sessions, Queries):
 
     @workflow.init
     def __init__(self, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
-        self.state, self.misfit = RunState(branch=self._mint()), None
+        self.state, self.misfit = RunState(branch=mint()), None
         self.start_counting()
         self.ended = self.closing = None
         self.retry_now = self.ending = False
@@ -109,9 +110,17 @@ class AgentRun(Sessions, Queries):
             self.state.branched = self.state.branched or branches_off(info)
             opening = await self.mendable(lambda: catalog.OPEN.run(request, value, summary="open the run"))
             self.state.book_opening(opening)
+            if opening.ancestry:
+                await self._take_over(value)
         for asked in self.state.requests.open():
             self.tell(asked)
         self.publish()
+
+    async def _take_over(self, value: RawValue | None) -> None:
+        asked = fork_request(self.state)
+        forked = await self.mendable(lambda: catalog.FORK.run(asked, value, summary="take over what was before"))
+        book_fork(self.state, forked)
+        show_parent(self.state)
 
     async def _answer_calls(self, turn: Turn) -> None:
         """All calls together; returns when each has its one answer. A rollover waits for what runs, not for people."""
@@ -179,6 +188,7 @@ class AgentRun(Sessions, Queries):
             "checkpoint": checkpoint_view(state),
             "versions": self.versions_now(),
             "total": {name: total for name, total in totals.items() if total > 50},
+            **({"parent": state.parent.model_dump()} if state.parent else {}),
         }
 
     def _carry_on(self, found: RunState) -> None:
@@ -187,9 +197,6 @@ class AgentRun(Sessions, Queries):
         if branches_off(workflow.info()):
             self.state.branch, self.state.branched = fresh, True
         self.arrive()
-
-    def _mint(self) -> str:
-        return f"{workflow.random().getrandbits(32):08x}"
 
     def _reseeded(self, seed: int) -> None:
         """A reset: what follows is another branch of the same thread."""

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from workflows import notices, records, session_records, side_records, undoing_records, upgrade_records
+from workflows import fork_records, notices, records, session_records, side_records, undoing_records, upgrade_records
 
 TOOLS_QUEUE_SUFFIX = "-tools"
 """Tools run on a queue of their own, so that only tool workers need credentials."""
@@ -136,6 +136,23 @@ CLOSE = Command(
     gives=session_records.Closing,
     wait=timedelta(seconds=60),
     retry=_retry(0.5, 5, 5),
+)
+FORK = Command(
+    name="run.fork",
+    takes=fork_records.ForkRequest,
+    gives=fork_records.Forked,
+    wait=timedelta(minutes=10),
+    beat=timedelta(seconds=10),
+    retry=_retry(0.2, 5, 6),
+)
+EDIT = Command(
+    name="run.edit",
+    takes=fork_records.EditRequest,
+    gives=fork_records.Edited,
+    wait=timedelta(minutes=2),
+    beat=timedelta(seconds=10),
+    within=timedelta(minutes=5),
+    retry=_retry(0.2, 5, 3),
 )
 HANDOFF = Command(
     name="session.handoff",

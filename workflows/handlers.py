@@ -13,7 +13,8 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from workflows import messages as m
 from workflows.catalog import EFFECT_PLAN, TOOLS_QUEUE_SUFFIX, UPGRADE
-from workflows.decisions import Decisions, Source
+from workflows.decisions import Source
+from workflows.editing import Editing
 from workflows.records import Item
 from workflows.rollover import MOST_UPDATES, Rollover
 from workflows.undoing_records import UndoPlan, UndoPlanRequest
@@ -22,11 +23,10 @@ from workflows.upgrade_records import UpgradeRequest, Upgrading
 Answer = dict[str, Any]
 
 
-class Handlers(Decisions, Rollover):
-    """The messages of a run. `retry_now`: try what a parked run waits for; `closing`: the status with which the run is
+class Handlers(Editing, Rollover):
+    """The messages of a run. `closing`: the status with which the run is
     about to end."""
 
-    retry_now: bool
     closing: str | None
 
     def validate(self, name: str, payloads: Sequence[RawValue | None]) -> None:
@@ -92,6 +92,8 @@ class Handlers(Decisions, Rollover):
             raise m.MessageError('finish: this run is not interactive; start it with {"interactive": true}')
         if isinstance(message, m.Budget) and not message.model_dump(exclude_none=True, exclude={"by"}):
             raise m.MessageError("budget: name at least one limit: turns, tokens, tool_calls, cost_usd or seconds")
+        if isinstance(message, m.Edit):
+            self.check_edit(message)
         if isinstance(message, m.UserMessage):
             waiting = sum(len((item.text or "").encode()) for item in self.state.inbox)
             if waiting + len(message.text.encode()) > m.MESSAGE_BYTES:
@@ -113,6 +115,7 @@ class Handlers(Decisions, Rollover):
             m.NewSession: self._new_session,
             m.Compensate: self._compensate,
             m.Upgrade: self._upgrade,
+            m.Edit: self.edit,
         }
         status = await handlers[type(message)](message, source)
         self.publish()

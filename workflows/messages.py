@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from temporalio.common import RawValue
 
+from workflows.edits import Edits
 from workflows.strict_json import decode_json as decode_json
 from workflows.strict_json import loads as loads
 
@@ -148,6 +149,13 @@ class Compensate(Message):
     operation_id: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
 
 
+class Edit(Message):
+    """Change what a paused or parked run was told: it goes on from that, on a branch of its own."""
+
+    edits: Annotated[Edits, Field(min_length=1)]
+    checkpoint: Count | None = None
+
+
 MESSAGES: dict[str, type[Message]] = {
     "approve": Approve,
     "deny": Deny,
@@ -162,6 +170,7 @@ MESSAGES: dict[str, type[Message]] = {
     "handoff": NewSession,
     "compensate": Compensate,
     "upgrade": Upgrade,
+    "edit": Edit,
 }
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -178,6 +187,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "handoff": {"by": "alice"},
     "compensate": {"operation_id": "run-83.9c41d07be2f5:create_customer:4", "by": "alice"},
     "upgrade": {"bundle": "market-research@2", "by": "alice"},
+    "edit": {"edits": [{"append": "user", "content": "Use the second list"}], "by": "alice"},
 }
 
 

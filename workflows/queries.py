@@ -6,6 +6,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from workflows.display import pending_view, status_view
+from workflows.forks import answers_so_far
 from workflows.messages import decode_json, loads
 from workflows.requests import KEPT
 from workflows.showing import Showing
@@ -69,6 +70,13 @@ class Queries(Showing):
     def handoff(self, value: RawValue = None, *rest: RawValue) -> dict[str, Any] | None:  # type: ignore[assignment]
         """The last handoff."""
         return self.state.handoff
+
+    @workflow.query(name="position", description="For forks: the last checkpoint, and what was answered since")
+    def position(self, value: RawValue = None, *rest: RawValue) -> dict[str, Any]:  # type: ignore[assignment]
+        """Where the run stands."""
+        head = self.state.head
+        answers = [item.model_dump() for item in answers_so_far(self.state) if item.call is not None]
+        return {"head": None if head is None else head.model_dump(), "answers": answers}
 
     @workflow.query(name="checkpoints", description='The last checkpoints. Input: {"last": n}')
     def checkpoints(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]

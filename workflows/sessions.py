@@ -36,7 +36,7 @@ class Sessions(ToolCalls):
         self.publish()
         return turn
 
-    def _ask(self) -> Awaitable[Turn]:
+    async def _ask(self) -> Turn:
         state, number = self.state, self.state.at.sequence + 1
         request = TurnRequest(
             thread=state.opened.thread,
@@ -57,7 +57,11 @@ class Sessions(ToolCalls):
             quirks=state.quirks,
             calls_left=state.calls_left(),
         )
-        return catalog.MODEL_TURN.run(request, summary=f"model turn {number}")
+        self.in_turn = True
+        try:
+            return await catalog.MODEL_TURN.run(request, summary=f"model turn {number}")
+        finally:
+            self.in_turn = False
 
     async def _context_is_full(self, turn: Turn) -> None:
         """Hands over before the next try, or, where the bundle has switched that off, waits for a person's word."""

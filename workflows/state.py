@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from workflows.fork_records import ForkPoint
 from workflows.keys import checkpoint_key
 from workflows.records import Call, EffectRecord, Files, Head, Item, Limits, Opening, Problem, Turn, Usage
 from workflows.requests import KEPT, Requests, shown
@@ -81,6 +82,7 @@ class RunState(BaseModel):
     applied: dict[str, dict[str, Any]] = Field(default_factory=dict)
     rolled_from: str | None = None
     upgrade: Upgrading | None = None
+    parent: ForkPoint | None = None
 
     @property
     def opened(self) -> Opening:

@@ -170,6 +170,36 @@ async def cancelled(stack: Stack, client: Client) -> None:
         await _fails(handle)
 
 
+@play("forked")
+async def forked(stack: Stack, client: Client) -> None:
+    """A fork whose last turn has a call that is decided on anew, with an edit."""
+    turns = (call("write_file", path="a.txt", content="a"), say("done"))
+    async with _run(stack, client, "source", ["write_file"], *turns) as handle:
+        await pending(handle)
+        stack.runs.append("forked")
+        edits = [{"append": "user", "content": "go on"}]
+        value = {"fork": {"workflow_id": "source", "checkpoint": 1, "edits": edits}}
+        fork = await client.start_workflow("AgentRun", value, id="forked", task_queue=stack.name)
+        await _decide(fork, "approve")
+        await fork.result()
+        await handle.cancel()
+        await _fails(handle)
+
+
+@play("edited")
+async def edited(stack: Stack, client: Client) -> None:
+    """An edit while a call waits for a person, which it answers, and one that is refused."""
+    turns = (call("write_file", path="a.txt", content="a"), say("done"))
+    async with _run(stack, client, "edited", ["write_file"], *turns) as handle:
+        await pending(handle)
+        await handle.execute_update("pause", {"by": "ann"})
+        edits = [{"tool_result": "1.0", "content": "written"}, {"append": "user", "content": "go on"}]
+        await handle.signal("edit", {"edits": [{"drop": 1}], "by": "ann"})
+        await handle.execute_update("edit", {"edits": edits, "by": "ann"})
+        await handle.execute_update("resume", {"by": "ann"})
+        await handle.result()
+
+
 @play("refused")
 async def refused(stack: Stack, client: Client) -> None:
     """A start with an unknown field."""

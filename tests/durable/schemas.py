@@ -14,14 +14,15 @@ from pydantic import BaseModel
 from activities.checkpoints import Checkpoint
 from activities.effect_records import Claim, Outcome, Prepared, Review
 from activities.manifest import Manifest
-from workflows import records, session_records, side_records, undoing_records, upgrade_records
+from activities.origin import Origin, Past
+from workflows import fork_records, records, session_records, side_records, undoing_records, upgrade_records
 from workflows.notices import Noticed, NoticeRequest
 from workflows.state import RunState
 
 DURABLE: list[type[BaseModel]] = [
     *(
         value
-        for module in (records, side_records, undoing_records, session_records, upgrade_records)
+        for module in (records, side_records, undoing_records, session_records, upgrade_records, fork_records)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, records.Record) and value is not records.Record
     ),
@@ -34,6 +35,8 @@ DURABLE: list[type[BaseModel]] = [
     Outcome,
     Review,
     Manifest,
+    Origin,
+    Past,
 ]
 
 DEEPEST = 8

@@ -1,0 +1,183 @@
+"""The activity `run.fork`: the prefix is copied, edited and decided on anew, and nothing of it is run again.
+
+The copies are the source's own records, byte for byte, so a fork shares its prefix by digest. They stand in the fork's
+own folder, so that either run can be deleted.
+"""
+
+from typing import Any
+
+from temporalio import activity
+from temporalio.common import RawValue
+
+from activities.canonical import preview
+from activities.context import Messages, user_message
+from activities.copying import copy_objects
+from activities.edits import ENDS, EditError, Spliced, splice
+from activities.errors import CheckpointDamaged, InvalidInput, WorkspaceUnavailable
+from activities.execution import heartbeats
+from activities.fork_input import ForkInput, fork_of
+from activities.fork_start import Start, load_start
+from activities.judge import Bench
+from activities.origin import Past, find_origin, past_key
+from activities.past import past_effects
+from activities.prefix import Prefix
+from activities.reply import RawCall
+from activities.sessions import begin
+from activities.sources import Sources, damaged
+from activities.world import World
+from workflows.catalog import FORK
+from workflows.edits import Goal
+from workflows.fork_records import Forked, ForkPoint, ForkRequest
+from workflows.records import Call, Files, Item, Turn, TurnRequest, Usage
+
+MAY_RUN = "the run that this one was forked from decided on this very call too, and may run it or may have"
+
+
+class ForkActivities:
+    """Makes forks."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._sources = Sources(world.store, world.checkpoints, world.segments)
+
+    @activity.defn(name=FORK.name)
+    async def fork(self, request: ForkRequest, payload: RawValue) -> Forked:
+        """What the fork begins with. Raises InvalidInput for edits that cannot be, and for a source that is gone or
+        damaged."""
+        async with heartbeats():
+            origin = await find_origin(self._world.store, request.thread)
+            if origin is None:
+                raise CheckpointDamaged(f"the record of what {request.thread} was forked from is gone")
+            wanted, source = fork_of(payload), origin.ancestry[0]
+            try:
+                start = await self._start(wanted, source, request)
+                files = await self._copy(start, request.thread)
+                past = Past(effects=await past_effects(self._world.store, self._world.ledger, source, start.held()))
+            except (CheckpointDamaged, WorkspaceUnavailable) as error:
+                raise damaged(wanted.workflow_id, origin.head.sequence, error) from None
+            effects = (await past.put(self._world.store, past_key(request.thread))).effects
+            point = ForkPoint(
+                workflow_id=origin.workflow_id,
+                thread=source,
+                checkpoint=origin.head.sequence,
+                sha256=origin.head.sha256,
+            )
+            after = sum(effect.after for effect in effects)
+            return Forked(
+                point=point,
+                goal=_goal(wanted, start),
+                files=files,
+                session=1 + sum(record.base for record in start.records),
+                inherited=len(effects) - after,
+                after=after,
+                **await self._begin(request, wanted, start),
+                **(_spent(start) if wanted.budget == "inherited" else {}),
+            )
+
+    async def _start(self, wanted: ForkInput, source: str, request: ForkRequest) -> Start:
+        number = request.head.sequence
+        point = await self._sources.point(source, number, request.head.branch)
+        if point.record.head() != request.head:
+            raise InvalidInput(f"fork: checkpoint {number} of {source} is not the one that was there before")
+        meant = await self._sources.point(source, number, wanted.branch)
+        if meant.record.head() == request.head:  # with what comes after it on the path that was meant
+            point = meant
+        return await load_start(self._world, activity.client(), wanted.workflow_id, point)
+
+    async def _copy(self, start: Start, thread: str) -> Files:
+        """Copies the prefix, its bodies, files and answers. Gives the state of the workspace."""
+        prefix = Prefix(self._world, start.point.thread, start.records)
+        refs = [item.ref.sha256 for item in start.settled.values() if item.ref is not None]
+        files = await prefix.files(refs)
+        missing = await copy_objects(self._world.store, await prefix.pairs(thread, refs, files))
+        if missing:
+            raise InvalidInput(f"fork: {missing[0]} is gone from the store: is the source being deleted?")
+        self._world.contexts.adopt(thread, start.point.record, start.before)
+        return files
+
+    async def _begin(self, request: ForkRequest, wanted: ForkInput, start: Start) -> dict[str, Any]:
+        """The turn with its calls decided on anew, or an edited context."""
+        turn, items = start.turn, await self._stored(request.thread, start)
+        if not wanted.edits:
+            before = start.before[: -1 if start.point.record.outputs.message else None]
+            return {
+                "turn": None if turn is None else await self._judged(request, turn, before, set(items)),
+                "answers": list(items.values()),
+            }
+        spliced = await self._spliced(request, wanted, start, items)
+        if spliced.open and turn is not None:
+            answers = await self._given(request.thread, spliced)
+            settled = {str(each.call) for each in answers}
+            return {
+                "base": await begin(self._world.entries, request.thread, spliced.messages),
+                "turn": await self._judged(request, turn, spliced.messages[:-1], settled),
+                "answers": answers,
+                "said": [Item(text=each["text"]) for each in spliced.said],
+            }
+        ends = spliced.whole[-1]["role"] == "assistant"
+        if ends and (turn is None or turn.calls or not spliced.kept):
+            raise InvalidInput(f"fork: {ENDS}")
+        base = await begin(self._world.entries, request.thread, spliced.whole)
+        return {"base": base, "turn": turn if ends else None}
+
+    async def _given(self, thread: str, spliced: Spliced) -> list[Item]:
+        refs = [await self._world.entries.put(thread, each, str(each["text"])) for each in spliced.answers]
+        pairs = zip(spliced.answers, refs, strict=True)
+        return [Item(ref=ref, call=each["call"], tool=each["tool"]) for each, ref in pairs]
+
+    async def _stored(self, thread: str, start: Start) -> dict[str, Item]:
+        """The settled answers in call order, all of them as entries of the fork."""
+        items = list(start.settled.values())
+        refs, _ = await self._world.contexts.store_items(thread, items)
+        return {
+            str(item.call): Item(ref=ref, call=item.call, tool=item.tool) for item, ref in zip(items, refs, strict=True)
+        }
+
+    async def _spliced(self, request: ForkRequest, wanted: ForkInput, start: Start, items: dict[str, Item]) -> Spliced:
+        turn, refs = start.turn, [item.ref.sha256 for item in items.values() if item.ref]
+        answers = await self._world.entries.get_all(request.thread, refs)
+        nudge = [user_message(turn.nudge)] if turn and turn.nudge else []
+        try:
+            return splice([*start.before, *answers, *nudge], wanted.edits, start.open())
+        except EditError as error:
+            raise InvalidInput(f"fork: {error}") from None
+
+    async def _judged(self, request: ForkRequest, turn: Turn, before: Messages, settled: set[str]) -> Turn:
+        """The turn with every call that is not settled decided on by this run's bundle, under names of this run."""
+        manifest = await self._world.bundles.manifest(request.bundle.digest)
+        asked = TurnRequest(
+            thread=request.thread,
+            branch=request.branch,
+            turn=request.head.sequence,
+            head=request.head,
+            new=[],
+            bundle=request.bundle.digest,
+            repeat=request.repeat,
+            ancestry=request.ancestry,
+        )
+        world = self._world
+        bench = Bench(asked, manifest, world.registry, world.entries, world.ledger, world.ancestry, before)
+        bench.doubt = MAY_RUN if request.repeat != "run" else ""
+        record = await world.checkpoints.load(request.thread, request.head)
+        made = (record.outputs.message or {}).get("calls", [])
+        raw = [RawCall(call["provider_id"], call["tool"], call["arguments"]) for call in made]
+        judged = {each.call.id: each.call for each in await bench.judge(raw, settled)}
+        calls = [
+            judged.get(call.id) or Call(id=call.id, tool=call.tool, decision="answered", answer=call.answer)
+            for call in turn.calls
+        ]
+        return turn.model_copy(update={"calls": calls, "abandoned": None, "files": None})
+
+
+def _goal(wanted: ForkInput, start: Start) -> str:
+    goals = [edit.goal for edit in wanted.edits if isinstance(edit, Goal)]
+    return preview(goals[-1] if goals else str(start.before[0]["text"]))
+
+
+def _spent(start: Start) -> dict[str, Any]:
+    """What the prefix has used of a budget."""
+    usage, calls = Usage(), 0
+    for record in start.records:
+        usage = usage.plus(record.usage)
+        calls += sum(call.get("decision") != "answered" for call in (record.outputs.turn or {}).get("calls", []))
+    return {"usage": usage, "turns": len(start.records) - 1, "tool_calls": calls}

@@ -1,0 +1,91 @@
+"""Which calls of a checkpoint's turn were settled, and with what answers: told from what came after it."""
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import Client
+from temporalio.exceptions import TemporalError
+from temporalio.service import RPCError
+
+from activities.canonical import preview
+from activities.errors import CheckpointDamaged
+from activities.sources import Point
+from activities.turn import recorded_turn
+from activities.world import World
+from workflows.keys import folder
+from workflows.records import Head, Item, Ref
+
+ASKED_SECONDS = 5.0
+"""How long an open run may take to say what it has settled. One that does not answer is taken by its ledger alone."""
+
+
+async def settled_items(
+    world: World, client: Client, workflow_id: str, point: Point, calls: Sequence[str]
+) -> dict[str, Item]:
+    """The answers by call id: from the next checkpoint, the handoff after it, the run itself if this is where it
+    stands, and the ledger. What none of them knows is not settled."""
+    if not calls:
+        return {}
+    found = await _recorded(world, point, calls)
+    if point.after is None:
+        found = await _asked(client, workflow_id, point, calls) | found
+    return await _in_ledger(world, point, calls) | found
+
+
+async def _recorded(world: World, point: Point, calls: Sequence[str]) -> dict[str, Item]:
+    """From the entries that the next turn, or the handoff before it, began with."""
+    if point.after is None:
+        return {}
+    digests = list(point.after.inputs.entries)
+    if point.after.base:
+        digests += await _handed_over(world, point)
+    try:
+        bodies = await world.entries.get_all(point.thread, digests)
+    except CheckpointDamaged:
+        return {}
+    found = {}
+    for digest, body in zip(digests, bodies, strict=True):
+        if body.get("role") == "tool" and body.get("call") in calls:
+            size = len(await world.entries.get_bytes(point.thread, digest))
+            ref = Ref(sha256=digest, bytes=size, preview=preview(str(body["text"])))
+            found[body["call"]] = Item(ref=ref, call=body["call"], tool=body["tool"])
+    return found
+
+
+async def _handed_over(world: World, point: Point) -> list[str]:
+    """What was new when a session was handed over at this checkpoint: the next one begins without it."""
+    for key in await world.store.keys(f"{folder(point.thread)}/handoffs"):
+        data = await world.store.get(key)
+        record = json.loads(data) if data is not None else {}
+        if record.get("facts", {}).get("checkpoint", {}).get("sha256") == point.record.sha256:
+            return [str(each) for each in record.get("new", [])]
+    return []
+
+
+async def _asked(client: Client, workflow_id: str, point: Point, calls: Sequence[str]) -> dict[str, Item]:
+    """From the run itself, which alone knows what it was told since its last checkpoint."""
+    handle = client.get_workflow_handle(workflow_id)
+    try:
+        wait = timedelta(seconds=ASKED_SECONDS)
+        told: dict[str, Any] = await handle.query("position", result_type=dict, rpc_timeout=wait)
+        if Head.model_validate(told["head"]) != point.record.head():
+            return {}
+        items = [Item.model_validate(each) for each in told["answers"]]
+    except (RPCError, TemporalError, ValidationError, TypeError, KeyError):
+        return {}
+    return {item.call: item for item in items if item.call is not None and item.call in calls}
+
+
+async def _in_ledger(world: World, point: Point, calls: Sequence[str]) -> dict[str, Item]:
+    """From the outcomes of the calls' operations."""
+    found = {}
+    for call in recorded_turn(point.record).calls:
+        if call.id in calls and call.operation_id is not None:
+            outcome = await world.ledger.outcome(point.thread, call.operation_id)
+            held = await world.ledger.prepared(point.thread, call.operation_id)
+            if outcome is not None and held is not None and held.call == call.id:
+                found[call.id] = Item(ref=outcome.answer, call=call.id, tool=call.tool)
+    return found

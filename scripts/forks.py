@@ -1,0 +1,128 @@
+"""What a fork would begin with, told before anything runs: out of the store alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import Client
+
+from activities.context import Messages
+from activities.edits import EditError, splice
+from activities.fork_input import ForkInput
+from activities.fork_start import Start, load_start
+from activities.origin import PastEffect
+from activities.past import past_effects
+from activities.sources import Sources
+from activities.world import World
+from scripts.commands.running import Refused
+from workers.settings import Settings
+from workers.worker import make_world
+from workflows.messages import command, explain
+
+
+@dataclass(frozen=True)
+class Report:
+    """See `view`."""
+
+    start: Start
+    workflow_id: str
+    effects: list[PastEffect]
+    undoable: set[str]
+    now: dict[str, str]
+
+    def view(self) -> dict[str, Any]:
+        """As JSON: where it begins, effects that the fork knows of and that it does not, versions then and now."""
+        record = self.start.point.record
+        return {
+            "workflow_id": self.workflow_id,
+            "thread": self.start.point.thread,
+            "checkpoint": record.sequence,
+            "branch": record.branch,
+            "sha256": record.sha256,
+            "at": record.timestamp,
+            "last": (record.outputs.message or {}).get("text", ""),
+            "inherited": [_effect(each) for each in self.effects if not each.after],
+            "after": [{**_effect(each), "undo": self._undo(each)} for each in self.effects if each.after],
+            "versions": {"then": record.versions, "now": self.now},
+        }
+
+    def _undo(self, effect: PastEffect) -> str | None:
+        if effect.record.tool not in self.undoable or effect.record.status != "COMMITTED":
+            return None
+        body = {"operation_id": effect.record.operation_id, "by": "YOUR-NAME"}
+        return command(self.workflow_id, "compensate", body)
+
+
+def _effect(effect: PastEffect) -> dict[str, Any]:
+    record = effect.record
+    request = record.canonical_request
+    return {
+        "operation_id": record.operation_id,
+        "tool": record.tool,
+        "status": record.status,
+        "external_id": record.external_id,
+        "request": request.get("arguments", request) if isinstance(request, dict) else request,
+        "at": record.committed_at or record.prepared_at,
+    }
+
+
+async def report(client: Client, settings: Settings, wanted: ForkInput, bundle: str | None) -> Report:
+    """What a fork would begin with. Raises InvalidInput and UnknownBundle, and Refused for edits that cannot be."""
+    world = await make_world(client, settings)
+    try:
+        start = await _start(world, client, wanted)
+        effects = await past_effects(world.store, world.ledger, start.point.thread, start.held())
+        record = start.point.record
+        try:
+            spliced = splice(await _messages(world, start), wanted.edits, start.open())
+        except EditError as error:
+            raise Refused(f"fork: {error}") from None
+        assert spliced.messages
+        digest = record.versions["bundle_digest"]
+        if bundle is not None:
+            digest = (await world.bundles.pin(bundle, world.specs))[0].digest
+        now = (await world.bundles.manifest(digest)).versions(digest, settings.build_id)
+        tools = {each.name for each in world.registry.match(["*"]) if each.compensate_fn is not None}
+        return Report(start, wanted.workflow_id, effects, tools, now)
+    finally:
+        await _close(world)
+
+
+async def context(client: Client, settings: Settings, wanted: ForkInput) -> Messages:
+    """The messages that edits refer to. Raises InvalidInput."""
+    world = await make_world(client, settings)
+    try:
+        return await _messages(world, await _start(world, client, wanted))
+    finally:
+        await _close(world)
+
+
+def fork_input(value: dict[str, Any]) -> ForkInput:
+    """The checkpoint and the edits, checked. Raises Refused."""
+    try:
+        return ForkInput.model_validate(value)
+    except ValidationError as error:
+        raise Refused(f"fork: {explain(error)}") from None
+
+
+async def _start(world: World, client: Client, wanted: ForkInput) -> Start:
+    sources = Sources(world.store, world.checkpoints, world.segments)
+    point = await sources.point(wanted.workflow_id, wanted.checkpoint, wanted.branch)
+    return await load_start(world, client, wanted.workflow_id, point)
+
+
+async def _messages(world: World, start: Start) -> Messages:
+    items = [item for item in start.settled.values() if item.ref is not None]
+    answers = await world.entries.get_all(start.point.thread, [item.ref.sha256 for item in items if item.ref])
+    texts = [
+        {"role": "tool", "call": item.call, "tool": item.tool, "text": item.text}
+        for item in start.settled.values()
+        if item.ref is None
+    ]
+    order = list(start.settled)
+    return [*start.before, *sorted([*answers, *texts], key=lambda each: order.index(str(each["call"])))]
+
+
+async def _close(world: World) -> None:
+    await world.gateway.close()
+    world.executor.close()
