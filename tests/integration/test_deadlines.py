@@ -127,7 +127,9 @@ async def test_runs_that_wait_for_days_hold_no_worker_and_all_resume(
     stack.bundle("many", ["write_file"], policy=[{"tool": "*", "decision": "ask", "timeout": "30d"}])
     stack.serve_model()
     with environment.auto_time_skipping_disabled():
-        async with stack.worker():
+        async with stack.worker(
+            max_cached_workflows=0
+        ):  # this server never takes a task back from a worker's own queue
             handles = [await start(environment.client, stack, "many", str(number)) for number in range(count)]
             codes = [(await pending(handle, 1, 300))[0]["code"] for handle in handles]
         # No worker is there at all while three days pass.
