@@ -25,6 +25,12 @@ RUN groupadd --gid 10001 perdure \
     && useradd --uid 10001 --gid perdure --home-dir /var/lib/perdure --create-home --shell /usr/sbin/nologin perdure \
     && install -d -o perdure -g perdure /var/lib/perdure/store /var/lib/perdure/workspaces
 
+# What the tools of the workspace need; Debian's own version of the day, with its security fixes.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends bubblewrap git \
+    && rm -rf /var/lib/apt/lists/*
+
 COPY --from=build /opt/perdure /opt/perdure
 
 ENV PATH=/opt/perdure/bin:$PATH \

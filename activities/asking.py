@@ -6,6 +6,7 @@ from temporalio import activity
 
 from activities.context import tool_message
 from activities.judge import digest_request, final_arguments, fingerprint, ruling, summarize
+from activities.policy import limits_of
 from activities.schemas import misfit
 from activities.tools.bodies import to_text
 from activities.world import World
@@ -49,6 +50,7 @@ class AskActivities:
             fingerprint=fingerprint(manifest, self._world.registry, spec, final, request.call.operation_id or ""),
             request_digest=asked,
             summary=summarize(spec.name, final),
+            timeout=limits_of(self._world.registry, spec, final)["timeout"],
         )
 
     async def _answer(self, request: JudgeRequest) -> Verdict:

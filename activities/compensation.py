@@ -86,7 +86,7 @@ class CompensationActivities:
             record=undoing(held, request.step),
             deed=Deed(lambda: self._act(tool, request, standing), None, request.step.timeout),
             on_unknown="review",
-            answer=lambda text: self._note(request.thread, text),
+            answer=lambda text: self._note(request, text),
             to_text=_nothing,
             last=activity.info().attempt >= TOOL_ATTEMPTS,
             stopped=activity.is_cancelled,
@@ -104,6 +104,7 @@ class CompensationActivities:
             result = tool.revive(str(body.get("result", body["text"])))
             op = await self._operation(tool, request, held)
             await self._world.workspaces.restore(request.thread, request.files, request.at)
+            await self._world.earlier.fetch(request.thread, held.operation_id)
             await self._world.executor.call(tool.compensate_fn, op, result, seconds=tool.timeout)
         except ToolError as error:
             raise Told(self._world.redact(f"it was not undone: {error}")) from None
@@ -125,10 +126,10 @@ class CompensationActivities:
             credentials=self._world.credentials,
         )
 
-    async def _note(self, thread: str, text: str) -> Ref:
+    async def _note(self, request: UndoRequest, text: str) -> Ref:
         text = self._world.redact(text)
-        body = {"role": "note", "text": text, **(await self._world.workspaces.snapshot(thread)).body}
-        return await self._world.entries.put(thread, body, text)
+        snapshot = await self._world.workspaces.snapshot(request.thread, request.files, request.at)
+        return await self._world.entries.put(request.thread, {"role": "note", "text": text, **snapshot.body}, text)
 
 
 def undoing(held: Prepared, step: UndoStep) -> Prepared:

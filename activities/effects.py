@@ -160,6 +160,8 @@ class Sandwich(Attempt):
         assert self.deed.look is not None
         try:
             found = await self.deed.look()
+        except Told as told_by_it:  # it has looked, and nobody but a person can tell
+            return None if told else await self._review(hold.number, str(told_by_it))
         except Exception as error:  # it cannot tell: the same question later, and at the end to a person
             if told:
                 return None  # a person has said that it did not happen

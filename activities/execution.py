@@ -15,7 +15,7 @@ from activities.canonical import preview
 from activities.checkpoints import now_iso
 from activities.context import tool_message
 from activities.effect_records import Claim, Outcome, Prepared
-from activities.effects import Sandwich, lease_of
+from activities.effects import Sandwich, Told, lease_of
 from activities.errors import cut
 from activities.gate import Changed, Gate, Gated, renamed
 from activities.judge import digest_request
@@ -101,7 +101,7 @@ class ToolActivities:
     async def _read(self, gated: Gated, request: ToolRequest) -> ToolAnswer:
         tool, op, attempt = gated.tool, gated.op, activity.info().attempt
         try:
-            value = await self._world.executor.run(tool, dict(op.arguments), op, tool.timeout)
+            value = await self._world.executor.run(tool, dict(op.arguments), op, gated.seconds)
             text = await self._text(request.thread, value)
         except ToolError as error:
             return await self._error(request, f"Error: {error}")
@@ -125,10 +125,18 @@ class ToolActivities:
 
     def _deed(self, gated: Gated) -> Deed:
         executor, tool, op = self._world.executor, gated.tool, gated.op
-        lookup, seconds = tool.lookup_fn, tool.timeout
+        lookup, seconds = tool.lookup_fn, gated.seconds
+
+        async def look() -> Any:
+            assert lookup is not None
+            try:
+                return await executor.call(lookup, op, seconds=seconds, effect=False)
+            except ToolError as error:
+                raise Told(self._world.redact(f"the look-up cannot tell: {error}")) from None
+
         return Deed(
             act=lambda: executor.run(tool, dict(op.arguments), op, seconds),
-            look=None if lookup is None else lambda: executor.call(lookup, op, seconds=seconds, effect=False),
+            look=None if lookup is None else look,
             timeout=seconds,
         )
 
@@ -160,7 +168,7 @@ class ToolActivities:
             key_valid=spec.key_valid,
             approved_by=request.approved_by,
             prepared_at=now_iso(),
-            claim=claim(lease_of(gated.tool.timeout)),
+            claim=claim(lease_of(gated.seconds)),
             call=request.call.id,
         )
 
@@ -180,7 +188,8 @@ class ToolActivities:
             note = f"[{request.approved_by} edited the arguments; it ran with {shown}]"
             body |= {"text": self._world.redact(f"{note}\n{text}"), "result": text}
         if request.call.effect != "read":  # before the outcome is on record, since another machine may go on from it
-            snapshot = await self._world.workspaces.snapshot(request.thread)
+            await self._world.earlier.keep(request.thread, request.call.operation_id or "none")
+            snapshot = await self._world.workspaces.snapshot(request.thread, request.files, request.head.sha256)
             body |= snapshot.body
             if remark := snapshot.remark():
                 body |= {"text": body["text"] + remark, "result": text}

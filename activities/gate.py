@@ -24,6 +24,11 @@ class Gated:
     tool: Tool
     op: Operation
 
+    @property
+    def seconds(self) -> float:
+        """How long it may take."""
+        return self.tool.seconds(dict(self.op.arguments))
+
 
 class Changed(Exception):
     """What would run is not what was decided: another default or another tool came with a deploy. `call` is what it is

@@ -17,7 +17,7 @@ from activities.context import Messages, tool_message
 from activities.entries import Entries
 from activities.ledger import Ledger
 from activities.manifest import Manifest, ToolSpec, tool_digest, wire_name
-from activities.policy import recovery_effect, rule_call
+from activities.policy import limits_of, recovery_effect, rule_call
 from activities.repeats import repeated
 from activities.reply import RawCall
 from activities.structured import FINAL_TOOL
@@ -137,7 +137,7 @@ class Bench:
             summary=summarize(spec.name, final),
             effect=effect,
             local=spec.local,
-            timeout=spec.timeout,
+            **limits_of(self.registry, spec, final),
             ask_timeout=timeout if asks else None,
             reason=reason if asks else None,
             operation_id=operation,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import cel
 
 from activities.manifest import EffectRule, Manifest, Rule, ToolSpec
+from activities.tools import Registry
 from workflows.records import Effect
 
 DEFAULT_TIMEOUT = 86_400.0
@@ -56,6 +57,12 @@ def recovery_effect(manifest: Manifest, tool: ToolSpec, arguments: dict[str, Any
         if fnmatchcase(tool.name, rule.tool) and evaluate(rule.when, arguments) is True:
             return rule.effect
     return tool.effect
+
+
+def limits_of(registry: Registry, spec: ToolSpec, final: dict[str, Any]) -> dict[str, Any]:
+    """How a call with these final arguments runs: how long at most, and whether alone in the workspace."""
+    tool = registry.get(spec.name)
+    return {"timeout": spec.timeout} if tool is None else {"timeout": tool.seconds(final), "writes": tool.writes}
 
 
 def check_rule(when: str | None) -> None:

@@ -123,16 +123,20 @@ class Workspaces:
             message = f"the workspace of {thread} cannot be written on this machine: {error.strerror}"
             raise WorkspaceUnavailable(message) from None
 
-    async def snapshot(self, thread: str) -> Snapshot:
-        """Stores what has changed in the folder since it was last looked at."""
+    async def snapshot(self, thread: str, files: Files, at: str) -> Snapshot:
+        """Stores what has changed in the folder since it was last looked at. `files`, `at`: what the call found, and
+        its turn; a change beyond that which nobody has reported is of an attempt that was killed, and is stored again.
+        """
         index = self._read_index(thread)
         if index is None and not os.listdir(self.path(thread)):
             return Snapshot()
         async with self._lock(thread):
-            index = self._read_index(thread) or Index()
+            index = self._read_index(thread) or Index(at=at, base=files.base)
+            unreported = set(index.applied) - set(files.changes)
+            before = await self.listing(thread, files) if unreported else index.files
             seen = await asyncio.to_thread(folders.scan, self.path(thread))
             found, too_large = await self._keep(thread, index, seen)
-            changed, gone = difference(index.files, found)
+            changed, gone = difference(before, found)
             if not changed and not gone:
                 return Snapshot(too_large=too_large)
             index.number += 1

@@ -7,6 +7,7 @@ from activities.ancestry import Ancestry
 from activities.bundles import Bundles
 from activities.checkpoints import Checkpoints
 from activities.context import Contexts
+from activities.earlier import EarlierContents
 from activities.entries import Entries
 from activities.errors import redact, spellings
 from activities.gateway import Gateway, Lookup
@@ -54,6 +55,7 @@ class World:
         self.memory = Memory(store)
         self.bundles = Bundles(store, bundle_folders)
         self.workspaces = Workspaces(store, self.entries, workspaces)
+        self.earlier = EarlierContents(store, workspaces)
         self.credentials = dict(credentials or {})
         self.private_hosts = tuple(private_hosts)
         self.build_id = build_id

@@ -22,7 +22,7 @@ from activities.gateway import Gateway
 from activities.manifest import Model
 from activities.reply import Ask, NoSink
 from activities.store import Store, open_store
-from activities.tools import Registry, ToolSetupError, load_tools
+from activities.tools import Registry, ToolSetupError, load_tools, sandbox
 from activities.trail import Trail
 from activities.world import spec_of
 from workers.attributes import missing_search_attributes
@@ -57,6 +57,7 @@ Check = Callable[[], Awaitable[list[Finding]]]
 async def checkup(settings: Settings, *, model: bool = False) -> list[Finding]:
     """Checks everything that can be checked. Raises nothing that a check raises: that is a finding."""
     registry, found = _tools(settings)
+    found += await _guarded("isolation", _isolation)
     found += await _guarded("store", lambda: _store(settings))
     found += await _guarded("bundles", lambda: _bundles(settings, registry, model))
     try:
@@ -96,6 +97,15 @@ def _tools(settings: Settings) -> tuple[Registry | None, list[Finding]]:
     except ToolSetupError as error:
         return None, [Finding("tools", "bad", str(error), "mend the module, or take it out of PERDURE_TOOLS")]
     return registry, [Finding("tools", "ok", f"{len(list(registry))} of them load")]
+
+
+async def _isolation() -> list[Finding]:
+    """Of this machine: where tools run is where it counts."""
+    why = await asyncio.to_thread(sandbox.problem)
+    if why is not None:
+        remedy = "apt-get install bubblewrap, or see docs/tools.md; until then every command asks a person"
+        return [Finding("isolation", "warn", f"commands are not isolated here: {why}", remedy)]
+    return [Finding("isolation", "ok", "commands run apart, by bubblewrap")]
 
 
 async def _store(settings: Settings) -> list[Finding]:

@@ -1,5 +1,6 @@
 """The worker process: workflows and model turns on one task queue, tools on another, so that they scale apart."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from activities.handoff import HandoffActivities
 from activities.notices import NoticeActivities
 from activities.opening import OpenActivities
 from activities.store import open_store
-from activities.tools import load_tools
+from activities.tools import load_tools, sandbox
 from activities.tools.executor import Executor
 from activities.turn import TurnActivities
 from activities.upgrading import UpgradeActivities
@@ -61,6 +62,7 @@ PASSED_THROUGH = (
 
 async def make_world(client: Client, settings: Settings) -> World:
     """The world of this worker: store, tools, bundles, model servers."""
+    await asyncio.to_thread(sandbox.problem)  # tried here, so that no turn waits for it
     return World(
         open_store(settings.store),
         load_tools(settings.tool_modules),

@@ -42,7 +42,7 @@ class AgentRun(Sessions, Queries):
         self.start_counting()
         self.ended = self.closing = None
         self.retry_now = self.ending = False
-        self.busy = 0
+        self.busy, self.writers = 0, asyncio.Lock()
         self.shown, self.telling = (), []
         try:  # here, since messages that wait for this execution are handled before `run` begins
             found = None if rest else carried(value)

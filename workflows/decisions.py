@@ -104,6 +104,7 @@ class Decisions(Showing):
                 "request_digest": verdict.request_digest,
                 "summary": verdict.summary or request.call.summary,
                 "arguments": None,
+                "timeout": verdict.timeout or request.call.timeout,
             }
         )
         return self.decide(request, message, "edited", source, message.note, after=message.arguments)

@@ -49,6 +49,11 @@ def file_key(thread: str, digest: str) -> str:
     return f"{folder(thread)}/files/{digest}"
 
 
+def earlier_key(thread: str, operation_id: str) -> str:
+    """What a file held before an operation changed it."""
+    return f"{folder(thread)}/earlier/{operation_id.removeprefix(thread + ':').replace(':', '_')}.json"
+
+
 def effect_folder(thread: str, operation_id: str) -> str:
     """The folder of one operation's records: `<tool>_<number>`, with a branch where the number was taken."""
     return f"{folder(thread)}/effects/{operation_id.removeprefix(thread + ':').replace(':', '_')}"

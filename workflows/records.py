@@ -153,8 +153,9 @@ class Call(Record):
 
     `allow`: run it. `ask`: a person first. `question`: it *is* a question to a person. `answered`: it will not run, and
     `answer` says why (malformed, unknown, the same as another, or denied: then `denied_by` says whether by policy or by
-    the person who denied an equal call before). `arguments` are the final ones where
-    they are short or a person must see them; else the checkpoint holds them and `arguments_preview` is how they begin.
+    the person who denied an equal call before). `writes`: it changes the workspace. `arguments` are the final ones
+    where they are short or a person must see them; else the checkpoint holds them and `arguments_preview` is how they
+    begin.
     """
 
     id: str
@@ -173,6 +174,7 @@ class Call(Record):
     arguments: dict[str, Any] | None = None
     arguments_preview: str | None = None
     denied_by: Literal["policy", "person"] | None = None
+    writes: bool = False
 
 
 class TurnRequest(Record):

@@ -19,7 +19,8 @@ class JudgeRequest(Record):
 
 
 class Verdict(Record):
-    """Output of `message.judge`. With `ok`, `body` is the accepted value in the store."""
+    """Output of `message.judge`. With `ok`, `body` is the accepted value in the store, and `timeout` what a call
+    with these arguments may take."""
 
     ok: bool
     reason: str = ""
@@ -27,6 +28,7 @@ class Verdict(Record):
     fingerprint: str | None = None
     request_digest: str | None = None
     summary: str | None = None
+    timeout: float | None = None
 
 
 class ProbeRequest(Record):

@@ -10,6 +10,7 @@ from workflows.display import doubt_of
 from workflows.gates import type_of
 from workflows.records import Call, Item, ToolAnswer, ToolRequest
 from workflows.requests import Request
+from workflows.rollover import RollOver
 from workflows.undoing import Undoing
 
 
@@ -67,7 +68,19 @@ class ToolCalls(Undoing):
         await self._as_decided(request, call)
 
     async def _execute(self, call: Call, approval: Request | None, review: Request | None) -> ToolAnswer:
-        await self.wait(lambda: self.state.paused is None, "resume")
+        """One execution. Of the calls that change the workspace one runs at a time, wherever their workers are."""
+        while True:
+            await self.wait(lambda: self.state.paused is None, "resume")
+            if not call.writes:
+                return await self._execute_now(call, approval, review)
+            waited = self.writers.locked()
+            async with self.writers:
+                if waited and self.rolling:
+                    raise RollOver
+                if self.state.paused is None:
+                    return await self._execute_now(call, approval, review)
+
+    async def _execute_now(self, call: Call, approval: Request | None, review: Request | None) -> ToolAnswer:
         request = ToolRequest(
             thread=self.state.opened.thread,
             branch=self.state.branch,

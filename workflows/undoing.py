@@ -19,9 +19,11 @@ from workflows.undoing_records import UndoRequest, UndoStep
 
 
 class Undoing(Gates):
-    """Takes the queued steps. `busy` counts what runs, tools too: a rollover waits for it."""
+    """Takes the queued steps. `busy` counts what runs, tools too: a rollover waits for it. `writers` is held by what
+    changes the workspace."""
 
     busy: int
+    writers: asyncio.Lock
 
     async def undo_beside(self, loop: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
         """Runs the loop, with the queue beside it. Leaves with what the loop leaves with."""
@@ -83,22 +85,10 @@ class Undoing(Gates):
         return f"{step.operation_id} was undone" if undone else f"{step.operation_id} could not be undone"
 
     async def _attempt_undo(self, step: UndoStep, resolution: Resolution | None) -> ToolAnswer:
-        request = UndoRequest(
-            thread=self.state.opened.thread,
-            bundle=self.state.opened.bundle.digest,
-            step=step,
-            resolution=resolution,
-            files=self.state.files,
-            at=self.state.at.sha256,
-        )
         self.busy += 1
         try:
-            answer = await self.mendable(lambda: self._undo(request))
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            doubt = request.model_copy(update={"doubt": f"every attempt ended without an answer ({type_of(error)})"})
-            answer = await self._undo(doubt)
+            async with self.writers:
+                answer = await self._attempts_undo(step, resolution)
         finally:
             self.busy -= 1
         self.state.book_change(answer.files)
@@ -107,6 +97,23 @@ class Undoing(Gates):
                 self.state.book_effect(effect)
         self.publish()
         return answer
+
+    async def _attempts_undo(self, step: UndoStep, resolution: Resolution | None) -> ToolAnswer:
+        request = UndoRequest(
+            thread=self.state.opened.thread,
+            bundle=self.state.opened.bundle.digest,
+            step=step,
+            resolution=resolution,
+            files=self.state.files,
+            at=self.state.at.sha256,
+        )
+        try:
+            return await self.mendable(lambda: self._undo(request))
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            doubt = request.model_copy(update={"doubt": f"every attempt ended without an answer ({type_of(error)})"})
+            return await self._undo(doubt)
 
     async def _undo(self, request: UndoRequest) -> ToolAnswer:
         queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX

@@ -17,6 +17,8 @@ import traceback
 from typing import Any
 
 _LENGTH = struct.Struct(">Q")
+LEADS_ITS_GROUP = True
+"""For tools that start processes: their group is this call's alone."""
 _GRACE = 1.0
 """Seconds after the deadline at which the child ends itself, should the parent not have done it."""
 

@@ -20,6 +20,7 @@ from activities.tools.signature import Arguments, arguments_of, described, param
 Effect = Literal["read", "idempotent", "once"]
 OnUnknown = Literal["review", "skip", "retry"]
 Guard = Callable[[dict[str, Any], dict[str, Any]], str | None]
+Deadline = Callable[[dict[str, Any]], float]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
@@ -34,7 +35,8 @@ class Tool:
     `timeout` and `key_valid` are in seconds; `schema` is the JSON Schema of the arguments; `wire_name` is the name as a
     model sees it, with dots written `__`. A `guard` gets the final arguments and the bundle's options for the tool and
     gives a reason to ask a person although policy would allow the call, or None. A `question` is put to a person, never
-    executed. `lookup_fn` finds out whether an operation happened, `compensate_fn` undoes one.
+    executed. `writes`: it changes the workspace, and such calls of a run come one at a time. `lookup_fn` finds out
+    whether an operation happened, `compensate_fn` undoes one.
     """
 
     fn: Callable[..., Any]
@@ -47,6 +49,8 @@ class Tool:
     key_valid: float
     guard: Guard | None
     question: bool
+    writes: bool
+    deadline: Deadline | None
     takes_op: bool
     arguments: Arguments = field(repr=False)
     lookup_fn: Callable[..., Any] | None = field(default=None, init=False)
@@ -71,6 +75,10 @@ class Tool:
     @property
     def module(self) -> str:
         return self.fn.__module__
+
+    def seconds(self, arguments: dict[str, Any]) -> float:
+        """How long a call with these final arguments may take."""
+        return self.timeout if self.deadline is None else min(self.timeout, self.deadline(arguments))
 
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """JSON arguments as keyword arguments for the function, without `op`. Raises `pydantic.ValidationError`."""
@@ -114,13 +122,16 @@ def tool(
     key_valid: str | float = "24h",
     guard: Guard | None = None,
     question: bool = False,
+    writes: bool = False,
+    deadline: Deadline | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Declares a function as a tool.
 
     `effect` is required: `read` changes nothing, `idempotent` means that the other side honours
     `op.idempotency_key` for `key_valid` ("24h", "7d" or seconds), `once` is everything else; `on_unknown` says what
-    happens to a `once` tool whose outcome is unknown. `local` marks a quick read without credentials. `timeout` is in
-    seconds. Raises `ToolDeclarationError`.
+    happens to a `once` tool whose outcome is unknown. `local` marks a quick read without credentials. `writes`
+    says that it changes the workspace: of such calls one runs at a time. `timeout` is in seconds; a `deadline` gives
+    those of one call out of its final arguments, where they may be fewer. Raises `ToolDeclarationError`.
     """
     if bare or effect is None or effect not in get_args(Effect):
         where = getattr(bare[0], "__qualname__", "a tool") if bare else name or "a tool"
@@ -144,6 +155,8 @@ def tool(
             key_valid=_seconds(named, key_valid),
             guard=guard,
             question=question,
+            writes=writes,
+            deadline=deadline,
             takes_op=any(parameter.name == "op" for parameter in parameters),
             arguments=arguments_of(named, parameters, notes),
         )

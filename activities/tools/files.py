@@ -92,7 +92,7 @@ def search_files(pattern: str, path: str = ".", *, op: Operation) -> str:
     return capped("\n".join(found)) or f"[nothing matches {pattern!r}]"
 
 
-@tool(effect="once")
+@tool(effect="once", writes=True)
 def write_file(path: str, content: str, *, op: Operation) -> Written:
     """Write a text file of the workspace: a new one, or in place of one. Folders are made as needed.
 
@@ -109,7 +109,7 @@ def find_written(op: Operation) -> Written | None:
     return _find(op, lambda _: str(op.arguments["content"]).encode())
 
 
-@tool(effect="once")
+@tool(effect="once", writes=True)
 def edit_file(path: str, old: str, new: str, *, op: Operation) -> Written:
     """Replace a piece of a text file of the workspace. The piece must stand in the file exactly once.
 
@@ -280,4 +280,4 @@ def _digest(content: bytes) -> str:
 
 
 def _aside(op: Operation) -> str:
-    return f"{_ASIDE}{undo.key(op)[:16]}.tmp"
+    return f"{_ASIDE}{undo.key(op.operation_id)[:16]}.tmp"

@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
+from activities.canonical import sha256
+from activities.earlier import EarlierContents
 from activities.entries import Entries
 from activities.errors import WorkspaceUnavailable
 from activities.listing import Change, Kept, git_head, merge
 from activities.store import RemoteStore
+from activities.tools import undo
 from activities.workspaces import Workspaces
 from workflows.keys import file_key
 from workflows.records import Files
@@ -32,8 +35,8 @@ def there(store: RemoteStore, tmp_path: Path) -> Workspaces:
     return Workspaces(store, Entries(store), tmp_path / "there")
 
 
-async def snap(workspaces: Workspaces, files: Files) -> Files:
-    change = (await workspaces.snapshot(T)).change
+async def snap(workspaces: Workspaces, files: Files, at: str = "") -> Files:
+    change = (await workspaces.snapshot(T, files, at)).change
     return files if change is None else files.plus(change)
 
 
@@ -198,3 +201,38 @@ def test_the_commit_of_a_repository_is_read_from_its_files() -> None:
         *("abc", "abd", "abe"),
         None,
     )
+
+
+async def test_what_a_file_held_before_is_known_on_another_machine(store: RemoteStore, tmp_path: Path) -> None:
+    here, there = (EarlierContents(store, tmp_path / name) for name in ("here", "there"))
+    for number, content in enumerate((b"old", None), 1):
+        undo.put(tmp_path / "here" / T, f"{T}:write_file:{number}", undo.Kept(content))
+        await here.keep(T, f"{T}:write_file:{number}")
+        await there.fetch(T, f"{T}:write_file:{number}")
+        assert undo.find(tmp_path / "there" / T, f"{T}:write_file:{number}") == undo.Kept(content)
+    await there.fetch(T, f"{T}:write_file:3")
+    assert undo.find(tmp_path / "there" / T, f"{T}:write_file:3") is None
+    await store.delete(file_key(T, sha256(b"old")).rpartition("/")[0])
+    with pytest.raises(WorkspaceUnavailable, match="missing from the store"):
+        await EarlierContents(store, tmp_path / "third").fetch(T, f"{T}:write_file:1")
+
+
+@pytest.mark.parametrize("changes_before", [0, 1])
+async def test_a_change_of_an_attempt_that_was_killed_is_reported_by_the_next_one(
+    here: Workspaces, there: Workspaces, changes_before: int
+) -> None:
+    files = Files()
+    for _ in range(changes_before):
+        (here.path(T) / "a").write_text("1")
+        files = await snap(here, files, "t0")
+    await here.restore(T, files, "t1")
+    (here.path(T) / "b").write_text("2")
+    killed = await snap(here, files, "t1")
+    assert killed != files, "stored, and then nobody heard of it"
+    await here.restore(T, files, "t1")
+    assert (here.path(T) / "b").exists(), "it stays there"
+    found = await snap(here, files, "t1")
+    assert "b" in await here.listing(T, found)
+    await there.restore(T, found, "t2")
+    await here.restore(T, found, "t2")
+    assert seen(there) == seen(here) == dict([("a", "1")][:changes_before], b="2")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from activities.attempts import Deed
-from activities.effect_records import ENDS, NEXT, IllegalTransition, Outcome, allow
+from activities.effect_records import ENDS, NEXT, IllegalTransition, Outcome, Review, allow
+from activities.effects import Told
 from activities.gate import Gate
 from activities.judge import digest_request, fingerprint
 from activities.ledger import Ledger
@@ -157,3 +158,18 @@ async def test_an_effect_costs_the_ledger_two_puts(tmp_path: Path) -> None:
 
 async def _done() -> dict[str, int]:
     return {"id": 7}
+
+
+async def test_a_look_up_that_only_a_person_can_settle_asks_at_once(tmp_path: Path) -> None:
+    """And not only at the last attempt: nothing will change by itself."""
+
+    async def torn() -> None:
+        raise Told("the file is neither as it was nor as it should be")
+
+    async def dies() -> None:
+        raise RuntimeError
+
+    made = World("lookup", "once").sandwich("token", "well", False, "this")
+    ended = await replace(made, ledger=Ledger(LocalStore(tmp_path)), deed=Deed(dies, torn, 1.0)).perform()
+    assert isinstance(ended, Review)
+    assert "neither as it was" in ended.reason

@@ -187,6 +187,11 @@ def test_shipped_tools_are_what_the_contract_says() -> None:
         "ask_human": ("read", False, True),
         "edit_file": ("once", False, False),
         "fetch": ("read", False, False),
+        "git_commit": ("once", False, False),
+        "git_diff": ("read", False, False),
+        "git_log": ("read", False, False),
+        "git_restore": ("once", False, False),
+        "git_status": ("read", False, False),
         "list_files": ("read", True, False),
         "notify": ("idempotent", False, False),
         "read_file": ("read", True, False),
@@ -194,6 +199,7 @@ def test_shipped_tools_are_what_the_contract_says() -> None:
         "remember": ("idempotent", False, False),
         "search_files": ("read", False, False),
         "send_email": ("once", False, False),
+        "shell": ("once", False, False),
         "write_file": ("once", False, False),
     }
 
