@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
 
 from tests.integration.effects.outside import Outside
 from tests.integration.effects.tools import TIMEOUT
@@ -126,7 +127,10 @@ def _marked(mark: Path) -> float | None:
 
 
 async def _effect(handle: WorkflowHandle[Any, Any], state: str) -> bool:
-    return any(effect["status"] == state for effect in await handle.query("effects"))
+    try:
+        return any(effect["status"] == state for effect in await handle.query("effects"))
+    except RPCError:  # no worker answers just now
+        return False
 
 
 async def _settled(handle: WorkflowHandle[Any, Any], outside: Outside, label: str, mark: Path) -> Cell | None:
