@@ -12,8 +12,9 @@ from activities.reply import Reply, price_usage
 from activities.structured import FINAL_TOOL, from_tool, read_structured
 from workflows.records import Head, Turn, TurnKind, Usage
 
-OUTPUT_BYTES = 1_000_000
-"""The most of a final answer that travels through history."""
+OUTPUT_BYTES = 250_000
+"""The most of a final answer that travels through history. Its JSON may be twice as long, and must stay under what is
+kept outside of history: the plain `temporal` command shows only a reference to that. The whole is in the transcript."""
 
 _GO_ON = " Call a tool, or give your final answer."
 _NUDGES = {
