@@ -46,8 +46,9 @@ class Sandwich(Attempt):
         return await self._recover(held, resolution)
 
     async def doubt(self, reason: str) -> Ended:
-        """No attempt is left. What was never begun cannot begin any more; anything else is for a person, who is asked
-        when the last attempt cannot be alive any more: a word about a world that still changes is worth nothing."""
+        """No attempt is left. What was never begun cannot begin any more. Anything else is looked for outside, or where
+        nobody can look it is for a person; both when the last attempt cannot be alive any more: a word about a world
+        that still changes is worth nothing."""
         held, mine = await self.ledger.prepare(self.thread, self.record)
         if not mine and (ended := await self._ended(held)) is not None:
             return ended
@@ -56,7 +57,10 @@ class Sandwich(Attempt):
         claims = await self.ledger.claims(self.thread, held)
         if (ended := await self._wait_out(max(claim.lease for claim in claims))) is not None:
             return ended
-        return await self._review(claims[-1].attempt, reason)
+        if self.deed.look is None:
+            return await self._review(claims[-1].attempt, reason)
+        hold = await self._claim(claims[-1].attempt + 1)
+        return await self._as_found(hold, reason) if isinstance(hold, Hold) else hold
 
     async def _ended(self, held: Prepared) -> Ended | None:
         """The outcome on record; `taken` for another request under this id, and for an effect that was undone."""
@@ -149,6 +153,9 @@ class Sandwich(Attempt):
         left = self._lease - (self.clock() - hold.since)
         if (ended := await self._wait_out(left)) is not None:
             return ended
+        return await self._as_found(hold, said)
+
+    async def _as_found(self, hold: Hold, said: str) -> Ended:
         found = await self._look(hold)
         if found is not None:
             return found

@@ -180,7 +180,12 @@ active proctype Server() {
             if
             :: !prepared -> prepared = true; request = 1; last = 1; outcome = NOT_EXECUTED
             :: prepared && request == 1 && refused -> outcome = NOT_EXECUTED
-            :: prepared && request == 1 && !refused -> (over[last]); review = true
+            :: prepared && request == 1 && !refused && KIND != LOOK -> (over[last]); review = true
+            :: prepared && request == 1 && !refused && KIND == LOOK -> (over[last]);
+                if
+                :: effects[1] > 0 -> outcome = COMMITTED
+                :: effects[1] == 0 -> refused = true; outcome = NOT_EXECUTED
+                fi
             :: else -> break                                           /* the id is the other request's */
             fi }
     od;

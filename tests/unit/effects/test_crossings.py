@@ -111,6 +111,18 @@ def test_a_person_is_asked_when_no_attempt_can_act_any_more() -> None:
     assert world.service.effects == 0
 
 
+def test_when_every_attempt_is_spent_a_look_up_decides() -> None:
+    world = crashed_after_acting("lookup", "once")
+    assert isinstance(ended(world, world.start(doubt=True)), Outcome)
+    assert (world.state(), world.service.effects) == ("COMMITTED", 1)
+    world = World("lookup", "once")
+    first = world.start()
+    until(first, "act")
+    first.crash()
+    assert isinstance(ended(world, world.start(doubt=True)), Outcome)
+    assert (world.state(), world.service.effects) == ("NOT_EXECUTED", 0)
+
+
 def test_another_request_under_a_taken_id_is_not_run() -> None:
     world = crashed_after_acting("keys", "idempotent")
     assert ended(world, world.start(request="another")) == "taken"
