@@ -8,7 +8,7 @@ from rich.tree import Tree as Drawn
 
 from activities.canonical import preview
 from scripts.commands.pending import plain
-from scripts.tree import CallNode, Left, Tree, TurnNode, effects_of
+from scripts.tree import CallNode, Left, Tree, TurnNode
 from workflows.messages import command
 
 SHOWN = 110
@@ -21,6 +21,8 @@ def draw(tree: Tree, live: dict[str, Any] | None, workflow_id: str, last: int | 
     head = f"{workflow_id} · {tree.bundle}{state} · {len(tree.turns)} turns, {cost:.4f} USD"
     drawn = Drawn(Text(plain(head), style="bold"))
     drawn.add(_text("goal: ", tree.goal, full))
+    if tree.forked_from:
+        drawn.add(Text(plain(f"forked from {tree.forked_from}; what it did before that, the source did"), style="cyan"))
     for fault in tree.faults:
         drawn.add(Text(plain(fault), style="red"))
     for number, turns in enumerate(tree.sessions, 1):
@@ -81,9 +83,9 @@ def _draw_left(drawn: Drawn, left: Left, workflow_id: str, full: bool) -> None:
 
 def left_lines(left: Left, workflow_id: str) -> list[str]:
     """What a path that was left means for the run."""
-    effects = effects_of(left.turns)
+    effects = left.effects
     if not effects:
-        return ["it did nothing to the world: nothing is left to mind"]
+        return ["it did nothing to the world that the run does not know: nothing is left to mind"]
     lines = [f"its {len(effects)} effects stay in the world, though the run's context does not hold them:"]
     lines += [f"  {effect['operation_id']}: {effect['status']}" for effect in effects]
     lines.append("the very same step again gets the recorded result; any other call of these tools asks a person")

@@ -23,7 +23,7 @@ PATIENCE = timedelta(seconds=5)
 async def client_or_none() -> Client | None:
     """A client, where a service answers soon."""
     try:
-        return await asyncio.wait_for(connect(), 5)
+        return await asyncio.wait_for(connect(), 3)
     except (Unreachable, TimeoutError):
         return None
 

@@ -1,6 +1,7 @@
 """The past of a run, out of the store: its turns in order, with what was new before each and what its calls were
 answered."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,13 @@ from workflows.records import Call, Turn
 
 @dataclass(frozen=True)
 class Step:
-    """One checkpoint: the opening, or a turn. `new`: what was new in the context before it; `answers`: what its calls
-    were answered, as far as the next checkpoint says so."""
+    """One checkpoint: the opening, or a turn. `new`: what was new in the context before it; `told`: of that, what was
+    not said before, since a context that begins anew repeats things; `answers`: what its calls were answered, as far as
+    the next checkpoint says so."""
 
     record: Checkpoint
     new: Messages
+    told: Messages
     message: dict[str, Any] | None
     turn: Turn | None
     answers: dict[str, str]
@@ -36,10 +39,6 @@ class Step:
         """Each call as the context keeps it, with what was decided on it."""
         decided = {call.id: call for call in self.turn.calls} if self.turn else {}
         return [(call, decided.get(call["id"])) for call in (self.message or {}).get("calls", ())]
-
-    def added(self) -> Messages:
-        """What this checkpoint adds to the transcript."""
-        return [*self.new, self.message] if self.message is not None else self.new
 
 
 def split_place(text: str) -> tuple[str, int | None]:
@@ -70,10 +69,13 @@ async def path_to(store: Store, thread: str, last: Checkpoint, after: int = -1) 
     before = parent_head(last)
     records = [*(await checkpoints.chain(thread, before, after) if before else []), last]
     added = [await entries.get_all(thread, record.inputs.entries) for record in records]
-    return [
-        Step(record, new, record.outputs.message, _turn(record), _answers(added[index + 1 : index + 2]))
-        for index, (record, new) in enumerate(zip(records, added, strict=True))
-    ]
+    found, said = list[Step](), set[str]()
+    for index, (record, new) in enumerate(zip(records, added, strict=True)):
+        told = [each for each in new if _line(each) not in said] if record.base else new
+        message, answers = record.outputs.message, _answers(added[index + 1 : index + 2])
+        found.append(Step(record, new, told, message, _turn(record), answers))
+        said.update(_line(each) for each in (*new, message or {}))
+    return found
 
 
 def _turn(record: Checkpoint) -> Turn | None:
@@ -81,6 +83,10 @@ def _turn(record: Checkpoint) -> Turn | None:
         return None if record.outputs.turn is None else Turn.model_validate(record.outputs.turn)
     except ValidationError:
         return None
+
+
+def _line(message: dict[str, Any]) -> str:
+    return json.dumps(message, sort_keys=True, ensure_ascii=False)
 
 
 def _answers(following: list[Messages]) -> dict[str, str]:

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from activities.ancestry import NOTHING_HAPPENED
 from activities.canonical import preview
 from activities.checkpoints import Checkpoint, Checkpoints
 from activities.errors import CheckpointDamaged
 from activities.ledger import Ledger
+from activities.origin import find_origin
 from activities.store import Store
 from scripts.past import Step, path_to
 from scripts.records import newest
@@ -46,21 +48,25 @@ class TurnNode:
 
 @dataclass(frozen=True)
 class Left:
-    """A path that the run went, and left: its turns after checkpoint `at`, and what they did to the world."""
+    """A path that the run went, and left: its turns after checkpoint `at`, and what they did to the world and the path
+    that is alive does not hold."""
 
     branch: str
     at: int
     turns: list[TurnNode]
+    effects: list[dict[str, Any]]
 
 
 @dataclass
 class Tree:
-    """The run. `sessions` are those of the path that is alive; `other`: operations that belong to no call shown."""
+    """The run. `sessions` are those of the path that is alive; `forked_from`: RUN@k; `other`: operations that belong to
+    no call shown."""
 
     thread: str
     goal: str
     bundle: str
     sessions: list[list[TurnNode]]
+    forked_from: str | None = None
     left: list[Left] = field(default_factory=list)
     other: list[EffectRecord] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -88,11 +94,16 @@ async def tree_of(store: Store, thread: str, head: tuple[str, int] | None = None
         if step.number > 0:
             sessions[-1].append(turn_node(step, effects))
     bundle = steps[-1].record.versions.get("bundle", "")
-    tree = Tree(thread, str(steps[0].new[0]["text"]), bundle, sessions, faults=faults)
+    origin = await find_origin(store, thread)
+    source = f"{origin.workflow_id}@{origin.head.sequence}" if origin else None
+    tree = Tree(thread, str(steps[0].new[0]["text"]), bundle, sessions, source, faults=faults)
     known = {(step.record.branch, step.number) for step in steps}
+    held = {effect["operation_id"] for effect in effects_of(tree.turns)}
     for end in await _ends(checkpoints, thread, known, tree.faults):
-        left = await _left(store, thread, end, known, effects, tree.faults)
-        tree.left += [left] if left is not None else []
+        turns = await _left(store, thread, end, known, effects, tree.faults)
+        if turns is not None:
+            alone = [effect for effect in effects_of(turns) if effect["operation_id"] not in held]
+            tree.left.append(Left(end.branch, max(0, turns[0].turn - 1) if turns else 0, turns, alone))
     shown = [call.effect["operation_id"] for turn in _all(tree) for call in turn.calls if call.effect]
     tree.other = [effect for name, effect in effects.items() if name not in shown and not name.endswith(":undo")]
     return tree
@@ -128,7 +139,7 @@ async def _left(
     known: set[tuple[str, int]],
     effects: dict[str, EffectRecord],
     faults: list[str],
-) -> Left | None:
+) -> list[TurnNode] | None:
     """The part of the path to `end` that no other path has; it is known from then on."""
     try:
         steps = await path_to(store, thread, end)
@@ -137,8 +148,7 @@ async def _left(
         return None
     own = [step for step in steps if (step.record.branch, step.number) not in known]
     known.update((step.record.branch, step.number) for step in own)
-    turns = [turn_node(step, effects) for step in own if step.number > 0]
-    return Left(end.branch, max(0, own[0].number - 1), turns) if own else None
+    return [turn_node(step, effects) for step in own if step.number > 0] if own else None
 
 
 def turn_node(step: Step, effects: dict[str, EffectRecord]) -> TurnNode:
@@ -149,7 +159,7 @@ def turn_node(step: Step, effects: dict[str, EffectRecord]) -> TurnNode:
         at=step.record.timestamp,
         kind=turn.kind if turn else "",
         text=str((step.message or {}).get("text", "")),
-        said=[(str(each.get("by", "system")), str(each["text"])) for each in step.new if each["role"] == "user"],
+        said=[(str(each.get("by", "system")), str(each["text"])) for each in step.told if each["role"] == "user"],
         calls=[_call_node(step, message, call, effects) for message, call in step.calls],
         tokens=[usage.input_tokens, usage.output_tokens],
         cost_usd=usage.cost_usd,
@@ -188,6 +198,6 @@ def decision_of(call: Call | None, effect: EffectRecord | None, answer: str | No
 
 
 def effects_of(turns: Sequence[TurnNode]) -> list[dict[str, Any]]:
-    """What these turns did to the world, or may have done."""
+    """What these turns did to the world, or may have done, and what is not undone."""
     found = [call.effect for turn in turns for call in turn.calls if call.effect is not None]
-    return [effect for effect in found if effect["status"] not in ("NOT_EXECUTED", "SKIPPED")]
+    return [effect for effect in found if effect["status"] not in NOTHING_HAPPENED]

@@ -70,7 +70,7 @@ def lines_of(steps: list[Step], common: int) -> list[str]:
     """The transcript after the common part, line by line."""
     found: list[str] = []
     for step in steps[common:]:
-        found += _said(step.new)
+        found += _said(step.told)
         found.append(f"turn {step.number}: {(step.message or {}).get('text', '')}".rstrip())
         found += [f"  call {call['tool']} {call['arguments']}" for call, _ in step.calls]
     if steps[-1].number + 1 > common and (answers := steps[-1].answers):
@@ -96,7 +96,7 @@ def _view(step: Step) -> dict[str, Any]:
     return {
         "checkpoint": step.number,
         "sha256": step.record.sha256,
-        "new": step.new,
+        "new": step.told,
         "message": step.message,
         "answers": step.answers,
         "bundle": step.record.versions.get("bundle"),

@@ -22,6 +22,9 @@ from workers.replaying import Replayed, histories_of
 from workers.replaying import replay as replayed
 from workers.settings import read_settings
 
+STORE = ("payload ", "the store ")
+"""How a fault begins that is the store's, and none of the code: see `workers.storage`."""
+
 
 @dataclass(frozen=True)
 class Told:
@@ -85,7 +88,9 @@ async def look(name: str, history: WorkflowHistory, converter: DataConverter) ->
 
 
 async def _where(history: WorkflowHistory, found: Replayed, converter: DataConverter) -> Place | None:
-    return None if found.fault is None else await diverging(history, found, converter)
+    if found.fault is None or found.fault.startswith(STORE):
+        return None
+    return await diverging(history, found, converter)
 
 
 async def _histories(

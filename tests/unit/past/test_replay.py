@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.json_format import MessageToJson
 
+from activities.store import open_store
 from scripts.commands.replay import _replay
 from tests.durable.corpus import HISTORIES
+from workers.client import data_converter
 
 DECIDED = HISTORIES / "1" / "decided-1.json"
 Replay = Callable[..., Coroutine[Any, Any, tuple[int, list[dict[str, Any]]]]]
@@ -151,3 +154,23 @@ async def test_an_open_history_replays_as_far_as_it_goes(replay: Replay, tmp_pat
 
     code, [one] = await replay(written(tmp_path, still_open))
     assert (code, one["events"]) == (0, 41)
+
+
+async def test_payloads_kept_in_the_store_are_read_from_it_and_named_when_they_are_gone(
+    replay: Replay, tmp_path: Path
+) -> None:
+    store = open_store((tmp_path / "store").as_uri())
+    [large] = await data_converter(store).encode([{"goal": "x" * 700_000, "bundle": "decided"}])
+
+    def stored(body: dict[str, Any]) -> None:
+        payloads = event(body, "workflowExecutionStartedEventAttributes")["input"]["payloads"]
+        payloads[0] = json.loads(MessageToJson(large))
+
+    path = written(tmp_path, stored)
+    code, [one] = await replay(path)
+    assert (code, one["fault"]) == (0, None)
+    [key] = await store.keys("payloads")
+    await store.delete("payloads")
+    code, [one] = await replay(path)
+    assert code == 1
+    assert (key in one["fault"], one["place"]) == (True, None), one

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from activities.context import tool_message
 from activities.effect_records import Claim, Outcome, Prepared
 from activities.store import open_store
 from scripts.commands.diff import _diff
 from scripts.commands.running import Refused
 from scripts.commands.show import _show
 from scripts.drawing import draw
+from scripts.living import client_or_none
 from scripts.tree import tree_of
 from tests.unit.past.recorded import THREAD, Recorded
 from workflows.records import Call, Ref
@@ -24,11 +26,16 @@ ALLOW = [{"tool": "*", "decision": "allow"}]
 Act = Callable[..., Coroutine[Any, Any, tuple[int, dict[str, Any]]]]
 
 
+async def nobody() -> None:
+    """No Temporal service answers."""
+
+
 @pytest.fixture
 async def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     made = Recorded(tmp_path)
     for name, value in made.environment().items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("scripts.commands.show.client_or_none", nobody)
     await made.open(made.bundle("1", TOOLS, policy=[{"tool": "write_file", "decision": "allow"}]), "write two files")
     return made
 
@@ -103,6 +110,10 @@ async def test_a_run_is_shown_with_its_turns_calls_and_decisions(run: Recorded, 
     assert first["calls"][1]["effect"]["status"] == "COMMITTED"
 
 
+async def test_without_a_temporal_service_the_store_is_enough(run: Recorded) -> None:
+    assert await client_or_none() is None
+
+
 async def test_a_call_that_waits_and_one_that_was_denied_say_so(run: Recorded, act: Act) -> None:
     await run.turn(("notify", {"text": "hi"}), answers=["bob denied this call. Reason: not now It was not run."])
     await run.turn(("notify", {"text": "hi again"}))
@@ -124,6 +135,18 @@ async def test_what_a_reset_left_is_shown_with_what_it_did_and_what_that_means(r
     assert f"{THREAD}:write_file:2: COMMITTED" in means
     assert "temporal workflow update execute" in means
     assert "compensate" in means
+
+
+async def test_an_effect_that_the_new_path_took_over_is_not_left(run: Recorded, act: Act) -> None:
+    await two_paths(run)
+    run.branch, run.numbers = "eeeeeeee", {}
+    run.head = (await run.checkpoints.find(THREAD, "0a1b2c3d", 1) or pytest.fail("gone")).head()
+    ref = await run.entries.put(THREAD, tool_message("1.0", "list_files", "nothing here"), "")
+    run.new = [ref]
+    await run.turn(("write_file", {"path": "a.txt", "content": "a.txt"}))
+    _, found = await act("show", "run-83")
+    left = next(each for each in found["left"] if each["branch"] == "0a1b2c3d")
+    assert [effect["operation_id"] for effect in left["effects"]] == [f"{THREAD}:write_file:2"]
 
 
 async def test_the_tree_is_drawn_short_or_whole_and_rules_no_terminal(run: Recorded) -> None:
