@@ -4,8 +4,9 @@
     └── Failure
         ├── the caller's: InvalidInput, UnknownBundle, BundleConflict
         ├── the model's: ModelRequestRejected, ModelUnavailable, ContextOverflow, InvalidModelOutput
-        ├── the record's: CheckpointConflict, IncompatiblePayload
-        ├── mendable, so the run is parked: CheckpointDamaged, StoreUnavailable, BundleUnavailable, RateLimited
+        ├── the record's: CheckpointConflict
+        ├── mendable, so the run is parked: CheckpointDamaged, StoreUnavailable, BundleUnavailable, RateLimited,
+        │   IncompatiblePayload
         └── passing, so the server tries again: ModelTrouble
 
 What a tool says of itself is not here: it is an answer to the model, not an exception.
@@ -102,7 +103,7 @@ class CheckpointConflict(Failure):
 
 
 class IncompatiblePayload(Failure):
-    """A stored record does not fit the model that reads it."""
+    """A stored record, or the input of an activity, does not fit the model that reads it."""
 
 
 class StoreUnavailable(Failure):

@@ -1,7 +1,7 @@
 """What an open run waits for, from what the service says of it. No I/O here: records in, one cause out.
 
 The kinds are those of the query `status` (`approval`, `question`, `review`, `message`, `budget`, `bundle`, `store`,
-`rate_limit`, `workspace`, `children`), and:
+`rate_limit`, `workspace`, `release`, `children`), and:
 
     paused         by a person
     model, tool    at work, or failing and tried again
@@ -24,7 +24,7 @@ from workflows.catalog import CLOSE, MODEL_TURN, PROBE, TOOL_RUN, TOOLS_QUEUE_SU
 from workflows.state import PARKS
 
 PEOPLE = ("approval", "question", "review", "message", "budget", "paused")
-ALWAYS_STUCK = ("task_failing", "no_worker", "store", "bundle", "workspace", "rate_limit", "slots")
+ALWAYS_STUCK = ("task_failing", "no_worker", "store", "bundle", "workspace", "rate_limit", "slots", "release")
 QUIET = timedelta(minutes=10)
 """A model or tool at work for longer than this is worth a look."""
 UNTAKEN = timedelta(seconds=15)
@@ -79,7 +79,7 @@ def from_visibility(seen: Seen, polled: Polled) -> Cause | None:
     if seen.problems:
         return None
     if not polled(seen.queue, "workflow", seen.build):
-        return _nobody(seen, seen.queue, since) if seen.status in ("", "running") else None
+        return _nobody(seen, seen.queue, since) if seen.build or seen.status in ("", "running") else None
     if seen.status == "paused":
         return Cause("paused", since, "paused by a person", remedy("paused", seen))
     if seen.status != "waiting" or not seen.waiting_on:
@@ -128,7 +128,7 @@ def _task(seen: Seen, task: PendingWorkflowTaskInfo, polled: Polled, failure: st
 
 def _nobody(seen: Seen, queue: str, since: datetime) -> Cause:
     if seen.build and not queue.endswith(TOOLS_QUEUE_SUFFIX):
-        return Cause("no_worker", since, f"no worker for version {seen.build}", remedy("no_version", seen), True)
+        return Cause("no_worker", since, f"no worker for build {seen.build}", remedy("no_version", seen), True)
     return Cause("no_worker", since, f"nobody polls the task queue {queue}", remedy("no_worker", seen), True)
 
 
@@ -183,8 +183,8 @@ def remedy(kind: str, seen: Seen) -> str:
         "budget": f"temporal workflow query -w {run} --type pending",
         "paused": f"temporal workflow update execute -w {run} --name resume --input '{{\"by\": …}}'",
         "no_worker": f"perdure worker  (with PERDURE_TASK_QUEUE={seen.queue})",
-        "no_version": f"start a worker of build {seen.build}, or move the run: temporal workflow update-options "
-        f"-w {run} --versioning-override-behavior auto_upgrade",
+        "no_version": f"PERDURE_BUILD_ID={seen.build} perdure worker  (from that build's code), or move the run to the "
+        f"current build: temporal workflow update-options -w {run} --versioning-override-behavior auto_upgrade",
         "task_failing": f"mend the workflow code and deploy it; the run goes on. Look: temporal workflow show -w {run}",
         "slots": "more workers, or more slots (PERDURE_SLOTS_…); look at the workers' /live",
         "model": "look at the model server and its key; the run goes on by itself",

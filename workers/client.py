@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, Plugin
 from temporalio.common import RawValue
@@ -18,6 +19,7 @@ from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import RPCError
 
 from activities.store import Store, open_store
+from workers.misfits import misfit
 from workers.settings import Settings, read_settings
 from workers.storage import external_storage
 
@@ -54,7 +56,13 @@ class WorkerPayloadConverter(SlimPayloadConverter):
         """RawValue for every payload unless types are given."""
         if type_hints is None:
             return [RawValue(payload) for payload in payloads]
-        return super().from_payloads(payloads, type_hints)
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except ValidationError as error:
+            hint = next((each for each in type_hints if each.__name__ == error.title), None)
+            if hint is None or not issubclass(hint, BaseModel):
+                raise
+            return [misfit(error, hint)] * len(payloads)
 
 
 DATA_CONVERTER = DataConverter(payload_converter_class=SlimPayloadConverter)

@@ -1,12 +1,14 @@
 """The open runs of a namespace and what each waits for: one list, and a look at those that it cannot explain."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType, TaskQueueType, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import EventType, TaskQueueType, WorkerVersioningMode, WorkflowExecutionStatus
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflowservice.v1 import (
@@ -34,6 +36,7 @@ SHOWN = (
     "store",
     "rate_limit",
     "workspace",
+    "release",
     "children",
 )
 """The kinds that visibility can be asked for."""
@@ -89,14 +92,26 @@ class Queues:
         return [
             poller.identity
             for poller in self._pollers.get((queue, kind), [])
-            if poller.last_access_time.ToDatetime(UTC) > oldest
-            and (not build or poller.deployment_options.build_id == build)
+            if poller.last_access_time.ToDatetime(UTC) > oldest and (not build or _build_of(poller) == build)
         ]
+
+    def builds(self, queue: str, kind: Kind) -> Counter[str]:
+        """How many poll now, by their build id; empty for those without one."""
+        oldest = datetime.now(UTC) - timedelta(seconds=POLL_SECONDS)
+        now = [one for one in self._pollers.get((queue, kind), []) if one.last_access_time.ToDatetime(UTC) > oldest]
+        return Counter(build for build, _ in {(_build_of(one), one.identity) for one in now})
+
+
+def _build_of(poller: PollerInfo) -> str:
+    """Empty for an unversioned worker, which has a build id of its own making."""
+    options = poller.deployment_options
+    versioned = options.worker_versioning_mode == WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
+    return options.build_id if versioned else ""
 
 
 async def open_runs(client: Client, waiting: str | None = None) -> list[OpenRun]:
     """Every open run with its cause, those of `waiting` only where it is given. Raises RPCError."""
-    found = [seen async for seen in _listed(client, waiting)]
+    found = [seen async for seen in listed(client, waiting)]
     queues = Queues(client)
     await queues.look(seen.queue for seen in found)
     gate = asyncio.Semaphore(AT_ONCE)
@@ -112,7 +127,8 @@ async def open_runs(client: Client, waiting: str | None = None) -> list[OpenRun]
     return [run for run in runs if waiting is None or run.cause.kind == waiting or waiting in run.seen.waiting_on]
 
 
-async def _listed(client: Client, waiting: str | None) -> AsyncIterator[Seen]:
+async def listed(client: Client, waiting: str | None = None) -> AsyncIterator[Seen]:
+    """Every open run as visibility has it. Raises RPCError."""
     query = f"ExecutionStatus = 'Running' AND WorkflowType IN ({', '.join(map(repr, TYPES))})"
     if waiting in SHOWN:
         query += f" AND PerdureWaitingOn = '{waiting}'"
@@ -170,7 +186,16 @@ async def _last_failure(client: Client, execution: WorkflowExecution) -> str:
 
 def _failed(event: HistoryEvent) -> str:
     if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-        return event.workflow_task_failed_event_attributes.failure.message or "the workflow task failed"
+        return _words(event.workflow_task_failed_event_attributes.failure) or "the workflow task failed"
     if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
         return "the workflow task timed out: a worker took it and did not answer"
     return ""
+
+
+def _words(failure: Failure | None) -> str:
+    """What a failure says, with its causes: some say no more than that there is one."""
+    said = []
+    while failure is not None:
+        said.append(failure.message)
+        failure = failure.cause if failure.HasField("cause") else None
+    return ": ".join(text for text in said if text)

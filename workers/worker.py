@@ -27,6 +27,7 @@ from activities.upgrading import UpgradeActivities
 from activities.world import World
 from workers.attributes import missing_search_attributes
 from workers.life import finishing_time
+from workers.misfits import NoMisfits
 from workers.settings import Settings
 from workflows.agent_run import AgentRun
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
@@ -93,7 +94,7 @@ def make_workers(
     common: dict[str, Any] = {
         "graceful_shutdown_timeout": timedelta(seconds=finishing_time(settings.grace)),
         "deployment_config": _deployment(settings),
-        "interceptors": interceptors,
+        "interceptors": [NoMisfits(), *interceptors],
         **options,
     }
     if queues in ("all", "agents"):

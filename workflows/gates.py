@@ -23,6 +23,11 @@ from workflows.state import PARKS
 
 T = TypeVar("T")
 
+MISFIT = "IncompatiblePayload"
+PARKED_MISFITS = "incompatible-payload-parks"
+"""The patch since which a record that a worker cannot read parks the run. Needed while histories of runs that failed by
+it are replayed: by queries of closed runs, for as long as the namespace keeps them."""
+
 LONGEST_PAUSE = 3600
 """Seconds between two looks at a cause that seems gone each time and is not."""
 
@@ -94,6 +99,8 @@ class Gates(People):
 
     async def _park(self, problem: Problem, tries: int) -> None:
         self.state.problem, self.retry_now = problem, False
+        if problem.type == MISFIT:  # nothing tells when another release is there, so it is tried again for ever
+            self.look_at_history()
         self.publish()
         probe = asyncio.create_task(self._probe(problem, tries))
         try:
@@ -139,6 +146,8 @@ def _problem(error: ActivityError) -> Problem | None:
     cause = error.cause
     if not isinstance(cause, ApplicationError) or cause.type not in PARKS:
         return None
+    if cause.type == MISFIT and not workflow.patched(PARKED_MISFITS):
+        return None  # a run that met it before it was a reason to park has failed here
     wait = decode_json(cause.details[0]) if cause.type == "RateLimited" and cause.details else None
     return Problem(type=cause.type, message=cause.message, remedy=PARKS[cause.type][1], retry_after=wait)
 

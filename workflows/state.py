@@ -289,6 +289,7 @@ PARKS: dict[str, tuple[str, str]] = {
         "message",
         "send `handoff` to begin a new session, or raise [session] at in another bundle version",
     ),
+    "IncompatiblePayload": ("release", "serve the run with a release that can read it, then send `resume`"),
     "RateLimited": ("rate_limit", "nothing: the run wakes by itself; or send `resume` to try at once"),
 }
 """Failures that park a run instead of ending it: what it then waits on, and the remedy."""

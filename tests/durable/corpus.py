@@ -7,10 +7,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.worker import Replayer
 
+from activities.bundles import Bundles
+from activities.errors import IncompatiblePayload
+from activities.manifest import Manifest
 from tests.integration.kit import Stack, call, calls, pending, say, until
 from workers.client import WORKER_DATA_CONVERTER
 from workers.worker import WORKFLOWS, workflow_runner
@@ -198,6 +202,24 @@ async def edited(stack: Stack, client: Client) -> None:
         await handle.execute_update("edit", {"edits": edits, "by": "ann"})
         await handle.execute_update("resume", {"by": "ann"})
         await handle.result()
+
+
+@play("unreadable")
+async def unreadable(stack: Stack, client: Client) -> None:
+    """A worker that cannot read what is stored, and then one that can."""
+    read, can = Bundles.manifest, [False]
+
+    async def manifest(self: Bundles, wanted: str) -> Manifest:
+        if not can[0]:
+            raise IncompatiblePayload(f"manifest {wanted} does not fit this release: field `file.model` is missing")
+        return await read(self, wanted)
+
+    with patch.object(Bundles, "manifest", manifest):
+        async with _run(stack, client, "unreadable", [], say("done")) as handle:
+            await until(lambda: _waits(handle, "release"))
+            can[0] = True
+            await handle.execute_update("resume", {"by": "ann"})
+            await handle.result()
 
 
 @play("refused")

@@ -15,8 +15,9 @@ PATHS = sorted(HISTORIES.glob("*/*.json"))
 
 
 def test_every_path_has_a_history_of_this_version() -> None:
+    """There may be others: of what today's code would do in another way (`unreadable_failed`)."""
     here = {path.stem.rpartition("-")[0] for path in PATHS if path.parent.name == WORKFLOW_VERSION}
-    assert here == set(PLAYS), "record them with `python -m tests.durable.record histories`"
+    assert here >= set(PLAYS), "record them with `python -m tests.durable.record histories`"
 
 
 async def test_all_histories_replay_in_this_warm_process() -> None:

@@ -1,5 +1,6 @@
 """What an open run waits for, out of what the service says of it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState
@@ -52,8 +53,13 @@ def test_a_run_pinned_to_a_version_without_workers_names_it_and_the_way_out() ->
 
     cause = from_visibility(pinned, others)
     assert cause is not None
-    assert (cause.kind, cause.detail) == ("no_worker", "no worker for version 2024.1")
+    assert (cause.kind, cause.detail) == ("no_worker", "no worker for build 2024.1")
+    assert "PERDURE_BUILD_ID=2024.1 perdure worker" in cause.remedy
     assert "update-options" in cause.remedy
+    asked = replace(APPROVAL, build="2024.1")
+    idle = from_visibility(asked, others)
+    assert idle is not None
+    assert idle.detail == cause.detail, "an approval would not be heard"
 
 
 def test_a_model_at_work_is_no_fault_until_it_is_silent_or_fails_again_and_again() -> None:

@@ -1,0 +1,57 @@
+"""The guards bite: a change that breaks runs which are alive fails in three separate ways, each with its cause."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.integration.checkouts import checkout
+from tests.integration.kit import plain_environment
+
+GUARDS = {
+    "replay": "tests/durable/test_replay.py::test_all_histories_replay_in_this_warm_process",
+    "commands": "tests/durable/test_replay.py::test_runs_still_issue_the_recorded_commands[plain]",
+    "schemas": "tests/durable/test_schemas.py::test_records_of_the_last_release_can_still_be_read[Turn]",
+}
+
+
+def said(top: Path) -> dict[str, str]:
+    """What each guard says of a checkout; empty where it passes."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *GUARDS.values()],
+        cwd=top,
+        env={**plain_environment(), "PYTHONPATH": str(top), "PATH": os.environ["PATH"]},
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
+    parts = re.split(r"^_+ (test_\S+) _+$", done.stdout, flags=re.MULTILINE)
+    texts = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return {name: texts.get(path.partition("::")[2], "") for name, path in GUARDS.items()}
+
+
+def test_a_breaking_change_fails_the_replay_the_command_baseline_and_the_schema_gate(tmp_path: Path) -> None:
+    top = checkout(
+        tmp_path,
+        ("workflows/catalog.py", 'name="model.turn"', 'name="model.step"'),
+        ("workflows/records.py", '    model: str = ""\n', '    model_name: str = ""\n'),
+    )
+    found = said(top)
+    assert "does not replay" in found["replay"]
+    assert "model.step" in found["replay"]
+    assert "activity model.step" in found["commands"]
+    assert "Turn.model is gone" in found["schemas"]
+    for name in ("replay", "commands"):
+        assert "workflow.patched(" in found[name], "it teaches the pattern"
+    assert "add a new field with a default" in found["schemas"]
+
+
+def test_without_its_patch_a_change_fails_the_replay(tmp_path: Path) -> None:
+    """The one patch there is, taken away: the history of a run that failed under the old way tells."""
+    condition = "if cause.type == MISFIT and not workflow.patched(PARKED_MISFITS):"
+    always = f"{condition[:-1]} and False:"
+    found = said(checkout(tmp_path, ("workflows/gates.py", condition, always)))
+    assert "unreadable_failed-1.json does not replay" in found["replay"]
+    assert (found["commands"], found["schemas"]) == ("", "")
