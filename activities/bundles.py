@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from activities.bundle_diff import difference, files_of
 from activities.canonical import canonical, digest, sha256
-from activities.errors import BundleConflict, BundleUnavailable, IncompatiblePayload, InvalidInput, UnknownBundle
+from activities.errors import BundleConflict, BundleUnavailable, IncompatiblePayload, InvalidInput, UnknownBundle, cut
 from activities.manifest import BundleFile, Manifest, ToolSpec
 from activities.policy import check_rule
 from activities.store import Store
@@ -21,6 +22,9 @@ from workflows.messages import explain
 from workflows.records import BundleRef
 
 SHIPPED = Path(__file__).resolve().parent.parent / "workflows" / "bundles"
+
+DIFF_BYTES = 2000
+"""The most of a diff that a failure shows."""
 
 Specs = Callable[[Sequence[str]], list[ToolSpec]]
 """Gives the tools that a bundle's globs name; raises ValueError for a name that no worker module has."""
@@ -48,8 +52,9 @@ class Bundles:
         Raises UnknownBundle, BundleConflict when the version was used before with other content, and InvalidInput for a
         bundle file that does not load.
         """
-        manifest = self.read(wanted, specs)
-        await self._claim(manifest)
+        folder = self._folder(wanted)
+        manifest = build(folder.parent.name, folder.name, folder, specs)
+        await self._claim(manifest, folder)
         data = canonical(manifest.model_dump(mode="json"))
         found = sha256(data)
         await self._store.put_new(f"bundles/{found}.json", data)
@@ -86,17 +91,25 @@ class Bundles:
             raise UnknownBundle(f"there is no bundle {wanted!r}; there are: {names}")
         return versions[version]
 
-    async def _claim(self, manifest: Manifest) -> None:
-        key = f"bundles/names/{manifest.name}/{manifest.version}.json"
-        data = json.dumps({"folder_digest": manifest.folder_digest}).encode()
+    async def _claim(self, manifest: Manifest, folder: Path) -> None:
+        key, files = claim_key(manifest.name, manifest.version), files_of(folder)
+        data = json.dumps({"folder_digest": manifest.folder_digest, "files": files}, ensure_ascii=False).encode()
         if await self._store.put_new(key, data):
             return
-        held = json.loads(await self._store.get(key) or b"{}").get("folder_digest")
+        claimed = json.loads(await self._store.get(key) or b"{}")
+        held = claimed.get("folder_digest")
         if held != manifest.folder_digest:
+            said = difference(claimed.get("files", files), files, ("used", "now"))
             raise BundleConflict(
                 f"bundle {manifest.name}@{manifest.version} was used before with other content "
                 f"({str(held)[:12]}, now {manifest.folder_digest[:12]}): give the changed bundle a new version folder"
+                + (f"\n{cut(said, DIFF_BYTES)}" if said else "")
             )
+
+
+def claim_key(name: str, version: str) -> str:
+    """Where the content of a version is claimed at its first use."""
+    return f"bundles/names/{name}/{version}.json"
 
 
 def _read(data: bytes, wanted: str) -> Manifest:

@@ -29,6 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("verify", "Check every record of a run"),
     "replay": ("replay", "Replay runs with the code of today, calling nothing"),
     "rehearse": ("rehearse", "Hold a run's past against another bundle, offline"),
+    "bundles": ("bundles", "List bundles, their digests and runs, or the difference of two"),
+    "build-id": ("builds", "Print the build id of this code"),
+    "deploy": ("deploy", "Check a build against the open runs, and make it current"),
+    "patches": ("builds", "List the patches, and the open runs that need each"),
     "estimate": ("estimate", "Reckon what durable execution saves"),
 }
 """Name: the module below `scripts/commands/` that has a function of that name, and a line of help."""
@@ -47,7 +51,7 @@ class Commands(TyperGroup):
             return None
         module = importlib.import_module(f"scripts.commands.{COMMANDS[cmd_name][0]}")
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        alone.command(cmd_name)(getattr(module, cmd_name))
+        alone.command(cmd_name)(getattr(module, cmd_name.replace("-", "_")))
         return typer.main.get_command(alone)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -10,6 +10,7 @@ LONG = (
     "test_crash_matrix",
     "test_crashes_of_state",
     "test_deadlines",
+    "test_deployments",
     "test_doctor",
     "test_forks",
     "test_looking_back",
@@ -27,6 +28,7 @@ LONG = (
     "test_store_down",
     "test_traces",
     "test_undoing",
+    "test_upgrades",
     "test_worker_life",
     "test_workspace",
 )

@@ -27,7 +27,7 @@ from activities.trail import Trail
 from activities.world import spec_of
 from workers.attributes import missing_search_attributes
 from workers.client import Unreachable, connect
-from workers.open_runs import Queues, open_runs
+from workers.open_runs import OpenRun, Queues, open_runs
 from workers.settings import Settings
 from workers.worker import DEPLOYMENT
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
@@ -237,10 +237,20 @@ async def _count_versions(client: Client, current: str) -> list[Finding]:
 async def _runs(client: Client) -> list[Finding]:
     found, now = await open_runs(client), datetime.now(UTC)
     stuck = [each for each in found if each.cause.is_stuck(now, timedelta(hours=1))]
+    stranded = [each for each in stuck if each.cause.kind == "no_worker" and each.seen.build]
+    if stranded:
+        return [_no_worker(build, stranded) for build in sorted({each.seen.build for each in stranded})]
     if stuck:
         kinds = ", ".join(sorted({each.cause.kind for each in stuck}))
         return [Finding("runs", "warn", f"{len(stuck)} of {len(found)} open runs are stuck: {kinds}", STUCK)]
     return [Finding("runs", "ok", f"{len(found)} open, none stuck")]
+
+
+def _no_worker(build: str, stranded: list[OpenRun]) -> Finding:
+    runs = [each for each in stranded if each.seen.build == build]
+    names = ", ".join(each.seen.workflow_id for each in runs[:5])
+    said = f"no worker for build {build}: {len(runs)} open runs wait for one ({names})"
+    return Finding("runs", "bad", said, runs[0].cause.remedy)
 
 
 async def _codec(client: Client) -> list[Finding]:

@@ -14,6 +14,7 @@ from activities.world import World
 from scripts.commands.running import Refused, run
 from workers.attributes import missing_search_attributes
 from workers.client import connect
+from workers.deployments import check_mixing
 from workers.health import Health, HealthServer
 from workers.inflight import InFlight
 from workers.life import Ending, WorkerFailed, serve
@@ -45,9 +46,12 @@ async def _serve(queue: Queues) -> int:
     ending = Ending(settings.grace, lambda: "".join(f"; left: {each.what} of {each.run}" for each in inflight))
     ending.listen()
     client = await ending.unless_asked(connect(settings, worker=True, plugins=telemetry.plugins))
+    remarks = [] if client is None else await check_mixing(client, settings, queues_of(settings, queue))
     world = None if client is None else await ending.unless_asked(make_world(client, settings))
     if client is not None and world is not None:
         await _banner(console, client, world, settings, queue)
+        for remark in remarks:
+            console.print(remark, markup=False, highlight=False)
         if telemetry.signals:
             console.print(f"telemetry: {', '.join(telemetry.signals).lower()} over OTLP")
         workers = make_workers(client, world, settings, queue, [inflight, Watch(observers), *telemetry.interceptors])
@@ -98,7 +102,7 @@ async def _banner(console: Console, client: Client, world: World, settings: Sett
     if settings.health is not None:
         console.print(f"health: http://{settings.health[0]}:{settings.health[1]}/live and /ready")
     if settings.build_id:
-        console.print(f"build {settings.build_id}; it gets work once it is current: see `temporal worker deployment`")
+        console.print(f"build {settings.build_id}; it gets new runs once it is current: perdure deploy")
     if not world.has_search_attributes:
         missing = ", ".join(await missing_search_attributes(client))
         console.print(f"no search attributes {missing}: runs work without them; `perdure setup` registers them")

@@ -19,25 +19,29 @@ from workflows import fork_records, records, session_records, side_records, undo
 from workflows.notices import Noticed, NoticeRequest
 from workflows.state import RunState
 
-DURABLE: list[type[BaseModel]] = [
-    *(
-        value
-        for module in (records, side_records, undoing_records, session_records, upgrade_records, fork_records)
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, records.Record) and value is not records.Record
-    ),
-    NoticeRequest,
-    Noticed,
-    RunState,
-    Checkpoint,
-    Prepared,
-    Claim,
-    Outcome,
-    Review,
-    Manifest,
-    Origin,
-    Past,
-]
+DURABLE: list[type[BaseModel]] = list(
+    dict.fromkeys(
+        [
+            *(
+                value
+                for module in (records, side_records, undoing_records, session_records, upgrade_records, fork_records)
+                for value in vars(module).values()
+                if isinstance(value, type) and issubclass(value, records.Record) and value is not records.Record
+            ),
+            NoticeRequest,
+            Noticed,
+            RunState,
+            Checkpoint,
+            Prepared,
+            Claim,
+            Outcome,
+            Review,
+            Manifest,
+            Origin,
+            Past,
+        ]
+    )
+)
 
 DEEPEST = 8
 """How deep records are compared: some contain themselves."""

@@ -48,6 +48,7 @@ class Stack:
         for part in ("bundles", "scripts", "store"):
             (folder / part).mkdir(parents=True)
         self.runs: list[str] = []
+        self.root = ROOT
         self.model: ScriptedModel | None = None
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -105,11 +106,11 @@ class Stack:
             world.executor.close()
 
     def start_worker(self, *arguments: str, module: str = "scripts.cli", **environment: str) -> subprocess.Popen[bytes]:
-        """A worker process, as a user starts it."""
+        """A worker process, as a user starts it, of the checkout `root`."""
         log = (self.folder / f"worker-{len(self.processes)}.log").open("wb")
         process = subprocess.Popen(
             [sys.executable, "-m", module, "worker", *arguments],
-            cwd=ROOT,
+            cwd=self.root,
             env={**plain_environment(), **self.environment, **environment},
             stdout=log,
             stderr=log,

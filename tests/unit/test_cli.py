@@ -12,7 +12,7 @@ from tests.integration.kit import ROOT
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_of_the_table_is_there(name: str) -> None:
-    function = getattr(importlib.import_module(f"scripts.commands.{COMMANDS[name][0]}"), name)
+    function = getattr(importlib.import_module(f"scripts.commands.{COMMANDS[name][0]}"), name.replace("-", "_"))
     assert callable(function)
     assert function.__doc__
 

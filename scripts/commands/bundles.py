@@ -1,0 +1,159 @@
+"""`perdure bundles`: which bundles there are, what their digests are, who uses them, and what differs between two."""
+
+import json
+from collections import defaultdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from temporalio.client import Client
+
+from activities.bundle_diff import difference, files_of, tools_of
+from activities.bundles import Bundles, build, claim_key, version_order
+from activities.canonical import sha256
+from activities.errors import InvalidInput
+from activities.manifest import Manifest
+from activities.store import Store, open_store
+from activities.tools import load_tools
+from activities.world import spec_of
+from scripts.commands.running import DONE, NO, Refused, run
+from workers.client import Unreachable, connect
+from workers.open_runs import listed
+from workers.settings import Settings, read_settings
+
+SHOWN_RUNS = 5
+
+
+def bundles(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME[@VERSION]]", help="only these")] = None,
+    other: Annotated[str | None, typer.Argument(metavar="[NAME@VERSION]", help="show what differs")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON")] = False,
+) -> None:
+    """List the bundles with their digests and the open runs that use them; with two versions, what differs.
+
+    Exit code 1 when a folder is not what its version was when it was first used, and when two versions differ.
+    """
+    run(_differ(name, other, as_json) if name and other else _list(name or "", as_json))
+
+
+class _Known:
+    """Every version in a folder or in the store."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.store: Store = open_store(settings.store)
+        known = Bundles(self.store, settings.bundle_folders).known()
+        self.folders = {(name, version): path for name, found in known.items() for version, path in found.items()}
+        self.registry = load_tools(settings.tool_modules)
+        self.stored: dict[tuple[str, str], dict[str, Manifest]] = defaultdict(dict)
+
+    async def read(self) -> "_Known":
+        """Reads the manifests of the store; one that does not fit this release has no part in it."""
+        for key in await self.store.keys("bundles"):
+            digest = key.removeprefix("bundles/").removesuffix(".json")
+            if "/" in digest or (data := await self.store.get(key)) is None or sha256(data) != digest:
+                continue
+            try:
+                found = Manifest.model_validate_json(data, extra="ignore")
+            except ValueError:
+                continue
+            self.stored[found.name, found.version][digest] = found
+        return self
+
+    def names(self) -> list[tuple[str, str]]:
+        """All of them, by name and by version as a number."""
+        return sorted({*self.folders, *self.stored}, key=lambda one: (one[0], version_order(one[1])))
+
+    def built(self, one: tuple[str, str]) -> Manifest | None:
+        """As the folder has it now; None where there is no folder, or one that does not load."""
+        if one not in self.folders:
+            return None
+        try:
+            return build(*one, self.folders[one], lambda globs: [spec_of(tool) for tool in self.registry.match(globs)])
+        except InvalidInput:
+            return None
+
+    async def changed(self, one: tuple[str, str]) -> bool:
+        """Whether the folder is not what it was at its first use: a start would be refused (BundleConflict)."""
+        now, data = self.built(one), await self.store.get(claim_key(*one))
+        return now is not None and data is not None and json.loads(data)["folder_digest"] != now.folder_digest
+
+    async def texts(self, wanted: str) -> dict[str, str]:
+        """What a version says: as it was at its first use, else as its folder has it; and its tools."""
+        name, _, version = wanted.partition("@")
+        one = (name, version)
+        if one not in self.names():
+            there = ", ".join(f"{n}@{v}" for n, v in self.names() if n == name) or ", ".join(
+                sorted({n for n, _ in self.names()})
+            )
+            raise Refused(f"there is no bundle {wanted!r}; there are: {there}")
+        data = await self.store.get(claim_key(*one))
+        files = json.loads(data).get("files") if data else None
+        manifest = self.built(one) or next(iter(self.stored[one].values()), None)
+        if files is None:
+            files = (
+                files_of(self.folders[one])
+                if one in self.folders
+                else {"prompt.md": manifest.prompt if manifest else ""}
+            )
+        return {**files, **(tools_of(manifest) if manifest else {})}
+
+
+async def _differ(one: str, other: str, as_json: bool) -> int:
+    known = await _Known(read_settings()).read()
+    said = difference(await known.texts(one), await known.texts(other), (one, other))
+    print(
+        json.dumps({"from": one, "to": other, "diff": said}, ensure_ascii=False) if as_json else said or "no difference"
+    )
+    return NO if said else DONE
+
+
+async def _list(wanted: str, as_json: bool) -> int:
+    settings = read_settings()
+    known, runs = await _Known(settings).read(), await _runs(settings)
+    lines: list[dict[str, Any]] = []
+    for name, version in known.names():
+        if wanted and wanted not in (name, f"{name}@{version}"):
+            continue
+        used = [] if runs is None else runs.get(f"{name}@{version}", [])
+        lines.append(
+            {
+                "bundle": f"{name}@{version}",
+                "digests": sorted(known.stored[name, version]),
+                "folder": str(known.folders[name, version]) if (name, version) in known.folders else None,
+                "changed": await known.changed((name, version)),
+                "open_runs": None if runs is None else sorted(used),
+            }
+        )
+    if wanted and not lines:
+        raise Refused(f"there is no bundle {wanted!r}")
+    if as_json:
+        print(json.dumps(lines, ensure_ascii=False, indent=1))
+    else:
+        _show(lines, (runs or {}).get("", []))
+    return NO if any(line["changed"] for line in lines) else DONE
+
+
+async def _runs(settings: Settings) -> dict[str, list[str]] | None:
+    """The open runs by bundle, under the empty name those that do not say it; None without Temporal."""
+    try:
+        client: Client = await connect(settings)
+    except Unreachable:
+        return None
+    found: dict[str, list[str]] = defaultdict(list)
+    async for seen in listed(client):
+        found[seen.bundle].append(seen.workflow_id)
+    return found
+
+
+def _show(lines: list[dict[str, Any]], unknown: list[str]) -> None:
+    console, table = Console(soft_wrap=True), Table("bundle", "digest", "open runs", "folder", box=None)
+    for line in lines:
+        used = line["open_runs"]
+        shown = "?" if used is None else str(len(used)) + (f" ({', '.join(used[:SHOWN_RUNS])})" if used else "")
+        folder = "[red]changed since its first use[/] " if line["changed"] else ""
+        digests = ", ".join(digest[:12] for digest in line["digests"]) or "not used yet"
+        table.add_row(line["bundle"], digests, shown, folder + (line["folder"] or "gone; the store has it"))
+    console.print(table)
+    if unknown:
+        console.print(f"{len(unknown)} open runs do not say which they use (`perdure setup` registers what is missing)")

@@ -1,0 +1,141 @@
+"""The versions of the worker deployment: which is current, which drain, and who serves what.
+
+A run is pinned to the version that began its execution; a rollover moves it to the current one.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from temporalio.api.enums.v1 import TaskQueueType, WorkerDeploymentVersionStatus, WorkerVersioningMode
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeWorkerDeploymentRequest,
+    SetWorkerDeploymentCurrentVersionRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from workers.causes import Seen
+from workers.open_runs import Queues
+from workers.settings import Settings, SettingsError
+from workers.worker import DEPLOYMENT
+from workflows.catalog import TOOLS_QUEUE_SUFFIX
+
+_LOG = logging.getLogger(__name__)
+SET_CURRENT = f"temporal worker deployment set-current-version --deployment-name {DEPLOYMENT}"
+IDLE = ("", "waiting", "paused", "parked")
+"""States in which a run hears of a new version only by a message. The empty one: nobody knows."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A build, what Temporal says of it, its open runs, and the workers that poll for it. The empty build: runs and
+    workers without versions."""
+
+    build: str
+    status: str
+    runs: int
+    workers: int
+
+
+async def current_build(client: Client) -> str | None:
+    """The current build; empty where unversioned workers get the work, None where the deployment is not known."""
+    info = await _described(client)
+    return None if info is None else str(info.routing_config.current_deployment_version.build_id)
+
+
+async def versions(client: Client, settings: Settings, open_runs: Iterable[Seen]) -> list[Version]:
+    """Every build that has runs or workers or is known to Temporal, the current one first."""
+    info, counts = await _described(client), Counter(seen.build for seen in open_runs)
+    status: dict[str, str] = {}
+    if info is not None:
+        for one in info.version_summaries:
+            name = WorkerDeploymentVersionStatus.Name(one.status).removeprefix("WORKER_DEPLOYMENT_VERSION_STATUS_")
+            status[one.deployment_version.build_id] = name.lower()
+    queues, queue = Queues(client), settings.task_queue
+    await queues.look([queue])
+    by_build = queues.builds(queue, "workflow")
+    found = [
+        Version(build, status.get(build, "unversioned" if not build else "unknown"), counts[build], by_build[build])
+        for build in {*status, *counts, *by_build}
+    ]
+    return sorted(found, key=lambda one: (one.status != "current", not one.runs, one.build))
+
+
+async def _described(client: Client):  # type: ignore[no-untyped-def]  # the SDK's message has no short name
+    request = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=DEPLOYMENT)
+    try:
+        return (await client.workflow_service.describe_worker_deployment(request)).worker_deployment_info
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            return None
+        raise
+
+
+async def polls(client: Client, settings: Settings, build: str) -> list[str]:
+    """The task queues, of the two of an installation, that no worker of the build polls."""
+    queues, queue = Queues(client), settings.task_queue
+    await queues.look([queue])
+    missing = [] if queues.pollers(queue, "workflow", build) else [queue]
+    tools = queue + TOOLS_QUEUE_SUFFIX
+    return missing if queues.pollers(tools, "activity", build) else [*missing, tools]
+
+
+async def set_current(client: Client, build: str, seconds: float = 10) -> None:
+    """Makes the build current: new runs go to it. The server knows a version a moment after its workers came."""
+    request = SetWorkerDeploymentCurrentVersionRequest(
+        namespace=client.namespace, deployment_name=DEPLOYMENT, build_id=build, identity="perdure deploy"
+    )
+    end = asyncio.get_running_loop().time() + seconds
+    while True:
+        try:
+            await client.workflow_service.set_worker_deployment_current_version(request)
+        except RPCError:
+            if asyncio.get_running_loop().time() > end:
+                raise
+            await asyncio.sleep(0.3)
+        else:
+            return
+
+
+def to_tell(seen: Seen, build: str, served: Iterable[str]) -> bool:
+    """Whether a run must be told to roll over: it is on another build whose workers still serve it, and idle."""
+    return bool(seen.build) and seen.build != build and seen.status in IDLE and seen.build in served
+
+
+async def check_mixing(client: Client, settings: Settings, queues: Iterable[str]) -> list[str]:
+    """Looks whether this worker fits those that are there. Raises SettingsError for an unversioned worker on a queue
+    whose work goes to a version; gives remarks on what is meant only for the time of a change."""
+    remarks = []
+    for queue in queues:
+        kind = (
+            TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+            if queue.endswith(TOOLS_QUEUE_SUFFIX)
+            else TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+        )
+        request = DescribeTaskQueueRequest(
+            namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
+        )
+        try:
+            answer = await client.workflow_service.describe_task_queue(request)
+        except RPCError as error:  # whoever may serve a queue need not be allowed to look at it
+            _LOG.info("the workers of %s could not be looked at: %s", queue, error.message)
+            continue
+        current = answer.versioning_info.current_deployment_version.build_id
+        versioned = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
+        modes = {poller.deployment_options.worker_versioning_mode == versioned for poller in answer.pollers}
+        if current and not settings.build_id:
+            raise SettingsError(
+                f"PERDURE_BUILD_ID is empty, and the work of the queue {queue!r} goes to build {current}: this worker "
+                "would get none. Set PERDURE_BUILD_ID (`perdure build-id` says which), or give the work back to "
+                f"unversioned workers: {SET_CURRENT} --unversioned --yes"
+            )
+        if settings.build_id and False in modes and not current:
+            remarks.append(f"unversioned workers serve {queue!r}, and get all of its work until `perdure deploy`")
+        if not settings.build_id and True in modes:
+            remarks.append(f"workers with a build id poll {queue!r} too, and get nothing while no version is current")
+    return remarks
