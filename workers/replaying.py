@@ -6,10 +6,12 @@ What a run asked of the server, in its order, is in its history. Code that asks 
 import re
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
+from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker._workflow_instance import WorkflowInstance, WorkflowInstanceDetails
@@ -36,7 +38,11 @@ async def replay(
 ) -> AsyncIterator[Replayed]:
     """Replays each history. `converter`: a worker's, over the store that holds what was too large for Temporal."""
     replayer = Replayer(
-        workflows=WORKFLOWS, data_converter=converter, workflow_runner=runner or workflow_runner(), namespace="replay"
+        workflows=WORKFLOWS,
+        data_converter=converter,
+        workflow_runner=runner or workflow_runner(),
+        namespace="replay",
+        runtime=_silent(),
     )
     async with replayer.workflow_replay_iterator(histories) as results:
         async for result in results:
@@ -81,6 +87,12 @@ async def histories_of(client: Client, runs: Iterable[tuple[str, str]]) -> Async
 
 async def _only(history: WorkflowHistory) -> AsyncIterator[WorkflowHistory]:
     yield history
+
+
+@cache
+def _silent() -> Runtime:
+    """A runtime without a log: the SDK's own goes to the standard output, into the midst of what a command prints."""
+    return Runtime(telemetry=TelemetryConfig(logging=None))
 
 
 class _Recorder(UnsandboxedWorkflowRunner):

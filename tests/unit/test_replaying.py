@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 
+import pytest
 from temporalio.client import WorkflowHistory
 
 from tests.durable.corpus import HISTORIES, read
@@ -21,11 +22,12 @@ def diverged() -> WorkflowHistory:
     return WorkflowHistory.from_json("other", PLAIN.read_text().replace('"model.turn"', '"model.guess"'))
 
 
-async def test_a_history_that_does_not_fit_is_named_and_hides_no_other() -> None:
+async def test_a_history_that_does_not_fit_is_named_and_hides_no_other(capfd: pytest.CaptureFixture[str]) -> None:
     found = [one async for one in replay(each(diverged(), read(PLAIN)), WORKER_DATA_CONVERTER)]
     assert [(one.workflow_id, one.fault is None) for one in found] == [("other", False), ("plain", True)]
     assert "model.guess" in str(found[0].fault)
     assert found[1].events > 10
+    assert capfd.readouterr().out == "", "what a command prints is its own"
 
 
 async def test_without_a_patch_in_its_way_a_history_needs_none() -> None:
