@@ -5,6 +5,7 @@ import contextlib
 from temporalio import activity
 
 from activities.context import tool_message
+from activities.delegating import wants
 from activities.judge import digest_request, final_arguments, fingerprint, ruling, summarize
 from activities.policy import limits_of
 from activities.schemas import misfit
@@ -51,6 +52,7 @@ class AskActivities:
             request_digest=asked,
             summary=summarize(spec.name, final),
             timeout=limits_of(self._world.registry, spec, final)["timeout"],
+            wants=wants(spec.name, final),
         )
 
     async def _answer(self, request: JudgeRequest) -> Verdict:

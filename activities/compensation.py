@@ -11,6 +11,7 @@ from temporalio import activity
 from activities.attempts import Deed
 from activities.canonical import digest
 from activities.checkpoints import now_iso
+from activities.delegating import delegates_for
 from activities.effect_records import Prepared, allow
 from activities.effects import Sandwich, Told, lease_of
 from activities.execution import answer_of, claim, clean, heartbeats, settled
@@ -124,6 +125,7 @@ class CompensationActivities:
             options=manifest.file.options.get(tool.name, {}),
             private_hosts=self._world.private_hosts,
             credentials=self._world.credentials,
+            starter=delegates_for(self._world, tool, manifest, None),
         )
 
     async def _note(self, request: UndoRequest, text: str) -> Ref:

@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from activities.attempts import Attempt, Deed, Ended, Stopped
 from activities.canonical import preview
 from activities.checkpoints import now_iso
+from activities.children import started
 from activities.context import tool_message
 from activities.effect_records import Claim, Outcome, Prepared
 from activities.effects import Sandwich, Told, lease_of
@@ -23,7 +24,7 @@ from activities.tools import ToolError
 from activities.tools.bodies import to_text
 from activities.world import World
 from workflows.catalog import EFFECT_DOUBT, TOOL_ATTEMPTS, TOOL_READ, TOOL_RUN
-from workflows.records import Ref, ToolAnswer, ToolRequest
+from workflows.records import Ref, ToolAnswer, ToolRequest, ToolStatus
 
 BEAT_SECONDS = 1.0
 BINARY = bytes | bytearray | memoryview
@@ -206,8 +207,10 @@ async def answer_of(world: World, sandwich: Attempt, ended: Ended) -> ToolAnswer
     if ended == "taken":
         return ToolAnswer(status="taken", reason=f"{sandwich.operation} belongs to another request", effect=effect)
     if isinstance(ended, Outcome):
-        files = (await world.entries.get(sandwich.thread, ended.answer.sha256)).get("files")
-        return ToolAnswer(status="error" if ended.error else "done", answer=ended.answer, effect=effect, files=files)
+        body = await world.entries.get(sandwich.thread, ended.answer.sha256)
+        child = started(sandwich.record.tool, body) if ended.status == "COMMITTED" else None
+        status: ToolStatus = "error" if ended.error else "done"
+        return ToolAnswer(status=status, answer=ended.answer, effect=effect, files=body.get("files"), child=child)
     return ToolAnswer(status="review", reason=ended.reason, effect=effect)
 
 

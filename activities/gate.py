@@ -6,6 +6,7 @@ from typing import Any
 
 from temporalio import activity
 
+from activities.delegating import delegates_for
 from activities.judge import SHOWN_ARGUMENTS, final_arguments, fingerprint, ruling, short_arguments, summarize
 from activities.manifest import Manifest, ToolSpec
 from activities.policy import recovery_effect
@@ -107,6 +108,7 @@ class Gate:
             private_hosts=self._world.private_hosts,
             credentials={} if tool.local or tool.module == MEMORY_TOOLS else self._world.credentials,
             memory=self._world.memory_for(tool),
+            starter=delegates_for(self._world, tool, manifest, request.terms),
         )
 
 

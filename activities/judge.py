@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from activities.ancestry import NOTHING_HAPPENED, Ancestry, line
 from activities.canonical import canonical, digest, preview
 from activities.context import Messages, tool_message
+from activities.delegating import no_room, wants
 from activities.entries import Entries
 from activities.ledger import Ledger
 from activities.manifest import Manifest, ToolSpec, tool_digest, wire_name
@@ -88,10 +89,8 @@ class Bench:
             final = final_arguments(self.registry, spec, arguments)
         except ValueError as error:
             return await self._answered(call_id, tool, message, f"{error}. The call was not run.", "unfit")
-        if index >= self.manifest.file.limits.calls_per_turn:
-            most = self.manifest.file.limits.calls_per_turn
-            text = f"Only {most} calls are run in one turn; call again. The call was not run."
-            return await self._answered(call_id, tool, message, text, "too_many")
+        if (refused := no_room(self.request, self.manifest, tool, index, self.numbers)) is not None:
+            return await self._answered(call_id, tool, message, refused, "too_many")
         return await self._decide(call_id, spec, final, message)
 
     def _no_such_tool(self, tool: str) -> str:
@@ -145,6 +144,7 @@ class Bench:
             request_digest=request_digest if operation else None,
             arguments=shown if isinstance(shown, dict) else None,
             arguments_preview=shown if isinstance(shown, str) else None,
+            wants=wants(spec.name, final),
         )
         return Judged(call, message)
 

@@ -108,8 +108,9 @@ class Effects(Part):
 
 
 class Caps(Part):
-    """Caps on what one run may do wrong, on what a tool may say to the model (characters), and on how long the history
-    of one execution grows before the run continues as new."""
+    """Caps on what one run may do wrong, on what a tool may say to the model (characters), on how long the history of
+    one execution grows before the run continues as new, on the sub-agents at work at once (`fan_out`) and on how many
+    levels of them there may be (`depth`)."""
 
     calls_per_turn: Annotated[int, Field(gt=0, le=128)] = 32
     bad_turns: Annotated[int, Field(gt=0)] = 5
@@ -122,6 +123,8 @@ class Caps(Part):
     tool_output: Annotated[int, Field(ge=1000)] = 50_000
     history_events: Annotated[int, Field(ge=50)] = 4000
     history_bytes: Annotated[int, Field(ge=100_000)] = 4_000_000
+    fan_out: Annotated[int, Field(ge=0, le=128)] = 8
+    depth: Annotated[int, Field(ge=0, le=10)] = 2
 
 
 class Notice(Part):

@@ -18,6 +18,7 @@ from activities.schemas import check_schema
 from activities.world import World
 from workflows.catalog import OPEN
 from workflows.keys import thread_name
+from workflows.lineage import Parent
 from workflows.messages import Amount, Count, Name, decode_json, explain, type_name
 from workflows.records import Limits, Opening, OpenRequest, Repeat
 
@@ -37,6 +38,12 @@ class Totals(Limits):
     wait: Seconds | None = None
 
 
+class Lineage(Parent):
+    """Whom a run works for: given by the tool `delegate`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
 class RunInput(BaseModel):
     """What a run may be started with."""
 
@@ -51,6 +58,7 @@ class RunInput(BaseModel):
     repeat: Repeat | None = None
     by: Name | None = None
     fork: ForkInput | None = None
+    parent: Lineage | None = None
 
 
 class OpenActivities:
@@ -90,6 +98,8 @@ class OpenActivities:
             repeat=wanted.repeat or manifest.file.effects.repeat,
             requester=wanted.by or (await starter() if approvals.distinct_from_requester else None),
             ancestry=past.ancestry,
+            parent=wanted.parent,
+            depth_left=depth_left(manifest, wanted.parent),
         )
 
     async def _first_checkpoint(
@@ -179,6 +189,12 @@ def terms_of(manifest: Manifest) -> dict[str, Any]:
         "distinct": file.approvals.distinct_from_requester,
         "notices": file.approvals.times(),
     }
+
+
+def depth_left(manifest: Manifest, parent: Parent | None) -> int:
+    """How many levels of sub-agents may be below a run: the bundle's limit, and no more than its parent has left."""
+    own = manifest.file.limits.depth
+    return own if parent is None else min(own, parent.depth_left)
 
 
 def caps_of(limits: Caps) -> dict[str, int]:

@@ -7,6 +7,7 @@ import pytest
 LONG = (
     "test_bad_forks",
     "test_batches",
+    "test_children",
     "test_crash_matrix",
     "test_crashes_of_state",
     "test_deadlines",

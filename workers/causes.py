@@ -181,6 +181,7 @@ def remedy(kind: str, seen: Seen) -> str:
         "review": "perdure pending",
         "message": f'temporal workflow update execute -w {run} --name message --input \'{{"text": …, "by": …}}\'',
         "budget": f"temporal workflow query -w {run} --type pending",
+        "children": f"temporal workflow query -w {run} --type pending",
         "paused": f"temporal workflow update execute -w {run} --name resume --input '{{\"by\": …}}'",
         "no_worker": f"perdure worker  (with PERDURE_TASK_QUEUE={seen.queue})",
         "no_version": f"PERDURE_BUILD_ID={seen.build} perdure worker  (from that build's code), or move the run to the "

@@ -11,6 +11,7 @@ from temporalio.worker import Interceptor, Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.asking import AskActivities
+from activities.children import ChildActivities
 from activities.closing import CloseActivities, ProbeActivities
 from activities.compensation import CompensationActivities
 from activities.editing import EditActivities
@@ -43,6 +44,10 @@ PASSED_THROUGH = (
     "typing_extensions",
     "workflows.records",
     "workflows.effect_record",
+    "workflows.lineage",
+    "workflows.child_records",
+    "workflows.family",
+    "workflows.parking",
     "workflows.session_records",
     "workflows.fork_records",
     "workflows.edits",
@@ -90,6 +95,7 @@ def make_workers(
     """The workers of one process, not yet running."""
     slots = settings.slots
     tools, undoing = ToolActivities(world), CompensationActivities(world)
+    children = ChildActivities(world)
     workers = []
     common: dict[str, Any] = {
         "graceful_shutdown_timeout": timedelta(seconds=finishing_time(settings.grace)),
@@ -108,6 +114,7 @@ def make_workers(
             HandoffActivities(world).hand_off,
             UpgradeActivities(world).upgrade,
             tools.read,
+            *(children.start, children.watch, children.end, children.watch_parent),
         ]
         workers.append(
             Worker(

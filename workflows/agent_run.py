@@ -3,7 +3,8 @@
 Each line here, and in the parts it is made of, is one that running agents depend on for years: it changes only by
 patch.
 
-    showing <- decisions <- handlers <- people <- gates <- undoing <- tool_calls <- sessions <- agent_run
+    showing <- decisions <- handlers <- people <- gates <- undoing <- reporting <- delegation <- tool_calls <- sessions
+            <- agent_run
 """
 
 import asyncio
@@ -41,7 +42,7 @@ class AgentRun(Sessions, Queries):
         self.state, self.misfit = RunState(branch=mint()), None
         self.start_counting()
         self.ended = self.closing = None
-        self.retry_now = self.ending = False
+        self.retry_now = self.ending = self.leaving = False
         self.busy, self.writers = 0, asyncio.Lock()
         self.shown, self.telling = (), []
         try:  # here, since messages that wait for this execution are handled before `run` begins
@@ -57,15 +58,20 @@ class AgentRun(Sessions, Queries):
         """The result, as CONTRACT gives it; fails with a named failure, ends Cancelled when it is cancelled."""
         try:
             await self._begin(value, rest)
-            return await self.undo_beside(self._live())
+            self.begin_reports()
+            result = await self.undo_beside(self._live())
+            await self.report_end()
+            return result
         except RollOver:
             await workflow.wait_condition(workflow.all_handlers_finished)
             self.tick()
             self.continue_as_new()
         except (ActivityError, ApplicationError, asyncio.CancelledError) as error:
+            await self.stop_children()
             await self.undo_at_end()
             self.ended = "cancelled" if is_cancelled_exception(error) else "failed"
             self.publish()
+            await self.report_end()
             if isinstance(error, ActivityError) and self.ended == "failed":
                 raise failure_of(error) from None
             raise
@@ -136,14 +142,22 @@ class AgentRun(Sessions, Queries):
             )
         except asyncio.CancelledError:
             self.ending = True
-            await _stopped(tasks)
+            await self._give_up(tasks)
             raise
-        ends = await _stopped(tasks)
+        ends = await self._give_up(tasks)
         for end in ends:
             if isinstance(end, Exception) and not isinstance(end, RollOver):
                 raise end
         if any(call.id not in self.state.answers for call in turn.calls):
             raise RollOver
+
+    async def _give_up(self, tasks: "list[asyncio.Task[None]]") -> list[BaseException | None]:
+        self.leaving = True
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        self.leaving = False
+        return ends
 
     async def _close(self, status: ResultStatus, turn: Turn | None = None, reason: str | None = None) -> dict[str, Any]:
         self.closing = status
@@ -182,6 +196,7 @@ class AgentRun(Sessions, Queries):
             "turns": state.used.turns,
             "sessions": state.session,
             "usage": state.usage.model_dump(),
+            "used": state.used_now(),
             "effects": [effect.model_dump() for effect in state.all_effects()],
             "decisions": [entry.model_dump(mode="json") for entry in log.log],
             "artifacts": closing.artifacts,
@@ -211,12 +226,6 @@ class AgentRun(Sessions, Queries):
 def branches_off(info: workflow.Info) -> bool:
     """Whether this history is a retry, or a reset of another one: the seed tells only of a reset in its middle."""
     return info.attempt > 1 or info.run_id != info.original_execution_run_id
-
-
-async def _stopped(tasks: "list[asyncio.Task[None]]") -> list[BaseException | None]:
-    for task in tasks:
-        task.cancel()
-    return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _broke(task: "asyncio.Task[None]") -> bool:

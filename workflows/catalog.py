@@ -10,7 +10,17 @@ from typing import Any, Generic, TypeVar
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from workflows import fork_records, notices, records, session_records, side_records, undoing_records, upgrade_records
+from workflows import (
+    child_records,
+    fork_records,
+    lineage,
+    notices,
+    records,
+    session_records,
+    side_records,
+    undoing_records,
+    upgrade_records,
+)
 
 TOOLS_QUEUE_SUFFIX = "-tools"
 """Tools run on a queue of their own, so that only tool workers need credentials."""
@@ -203,6 +213,34 @@ EFFECT_UNDO = Command(
     beat=timedelta(seconds=5),
     retry=_retry(1, 30, TOOL_ATTEMPTS),
     settle=True,
+)
+CHILD_START = Command(
+    name="child.start",
+    takes=child_records.ChildStart,
+    gives=lineage.Child,
+    wait=timedelta(seconds=30),
+    retry=_retry(0.5, 30, 0),
+)
+CHILD_WATCH = Command(
+    name="child.watch",
+    takes=child_records.ChildRequest,
+    gives=bool,
+    wait=timedelta(seconds=30),
+    retry=_retry(2, 60, 0),  # fails while the child is open: the same way to wait as `run.probe`
+)
+CHILD_END = Command(
+    name="child.end",
+    takes=child_records.ChildRequest,
+    gives=child_records.ChildEnd,
+    wait=timedelta(seconds=60),
+    retry=_retry(0.5, 30, 0),
+)
+PARENT_WATCH = Command(
+    name="parent.watch",
+    takes=lineage.Parent,
+    gives=bool,
+    wait=timedelta(seconds=30),
+    retry=_retry(15, 120, 0),
 )
 
 

@@ -70,6 +70,7 @@ class Decisions(Showing):
 
     def find(self, message: m.Message) -> tuple[Request, bool]:
         """The request that a decision is for, and whether it only repeats what was decided. Raises MessageError."""
+        self._at_its_owner(str(getattr(message, "code", "")))
         request, repeats = self.state.requests.check(message, workflow.now(), workflow.info().workflow_id)
         opening = self.state.opening
         if opening is None or repeats or isinstance(message, m.Answer):
@@ -81,6 +82,15 @@ class Decisions(Showing):
         if own and not isinstance(message, m.Deny):
             raise m.MessageError(f"{request.code}: {message.by} asked for this run, so somebody else has to decide it")
         return request, repeats
+
+    def _at_its_owner(self, code: str) -> None:
+        """Raises MessageError, with the commands that do it, for a code of a sub-agent: it decides, not its parent."""
+        if code in self.state.requests.by_code:
+            return
+        for asked in self.state.family.pending():
+            if asked.code == code:
+                lines = " | ".join(asked.commands.values())
+                raise m.MessageError(f"{code} is asked by the sub-agent {asked.owner}; send it there: {lines}")
 
     async def unreserved(self, message: m.Message) -> None:
         """Waits while what came before for the same code is being judged: a signal cannot be told to try again."""
@@ -103,6 +113,7 @@ class Decisions(Showing):
                 "fingerprint": verdict.fingerprint,
                 "request_digest": verdict.request_digest,
                 "summary": verdict.summary or request.call.summary,
+                "wants": verdict.wants,
                 "arguments": None,
                 "timeout": verdict.timeout or request.call.timeout,
             }

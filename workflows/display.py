@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+from workflows.child_records import Asked
 from workflows.keys import checkpoint_key
 from workflows.messages import command
 from workflows.records import Call, EffectRecord, ToolAnswer
@@ -11,6 +12,8 @@ from workflows.requests import Request, commands
 from workflows.state import RunState
 
 LAST_STEPS = 5
+SHOWN_BELOW = 20
+"""Requests of sub-agents in Current Details; the query `pending` has more."""
 ARGUMENTS_SHOWN = 6000
 """Characters of a request's arguments in Current Details; the query `pending` has more."""
 
@@ -32,6 +35,10 @@ def details(state: RunState, workflow_id: str, status: str) -> str:
     if state.abandoned:
         lines.append(_abandoned(list(state.abandoned.values()), workflow_id))
     lines += [_asked(request, workflow_id, state) for request in state.requests.open()]
+    if state.family.children:
+        names = "\n".join(child.workflow_id for child in state.family.children.values())
+        lines.append(f"### Sub-agents at work: {len(state.family.children)}\n{fenced(names)}")
+    lines += [_asked_below(asked) for asked in state.family.pending()[:SHOWN_BELOW]]
     lines.append(f"Used: {budget or 'no limits'}; {_number(used['tokens'])} tokens, {used['cost_usd']:.4f} USD")
     if state.steps.last:
         lines.append(fenced("\n".join(_step(step) for step in state.steps.last[-LAST_STEPS:])))
@@ -66,6 +73,14 @@ def _asked(request: Request, workflow_id: str, state: RunState) -> str:
     if request.untold:
         lines.append(f"Nobody could be told: {request.untold}")
     return "\n".join([*lines, *(fenced(line, "bash") for line in view["commands"].values())])
+
+
+def _asked_below(asked: Asked) -> str:
+    """What a child asks, to be decided there."""
+    lines = [f"### {asked.kind} {asked.code} of a sub-agent", fenced(f"{asked.owner}\n{asked.question}")]
+    if asked.arguments is not None:
+        lines.append(fenced(_cut(json.dumps(asked.arguments, ensure_ascii=False, indent=1)), "json"))
+    return "\n".join([*lines, *(fenced(line, "bash") for line in asked.commands.values())])
 
 
 def _cut(text: str) -> str:
@@ -143,7 +158,11 @@ def status_view(state: RunState, status: str) -> dict[str, Any]:
         "upgrade": f"{state.upgrade.opening.bundle.name}@{state.upgrade.opening.bundle.version}"
         if state.upgrade
         else None,
-        "budget": {"limit": state.limits.model_dump(exclude_none=True), "used": state.used_now()},
+        "budget": {
+            "limit": state.limits.model_dump(exclude_none=True),
+            "used": state.used_now(),
+            **({"reserved": held} if (held := state.family.held()) else {}),
+        },
         "usage": state.usage.model_dump(),
         "head": checkpoint_view(state),
         "problem": state.problem.model_dump(exclude={"retry_after"}) if state.problem else None,

@@ -74,6 +74,11 @@ def undo_id(operation_id: str) -> str:
     return f"{operation_id}:undo"
 
 
+def child_id(operation_id: str) -> str:
+    """The workflow id of the sub-agent that an operation starts, for example `run-83-9c41d07be2f5-delegate-4`."""
+    return re.sub(r"[.:~]", "-", operation_id)
+
+
 def requests_folder(workflow_id: str, request_digest: str) -> str:
     """Where the operations that were asked to do this very request are noted, over all starts of one workflow id;
     `workflow_id` as the name of a thread has it."""

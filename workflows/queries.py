@@ -44,12 +44,11 @@ class Queries(Showing):
 
     @workflow.query(name="pending", description="What people are asked, with the exact commands")
     def pending(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
-        """The open requests, oldest first."""
+        """The open requests of the run, then those of its children; in each the oldest first."""
         workflow_id = workflow.info().workflow_id
-        return _tail(
-            [pending_view(request, workflow_id, self.state) for request in self.state.requests.open()],
-            _last(value, rest),
-        )
+        below = [asked.model_dump(mode="json") for asked in self.state.family.pending()]
+        own = [pending_view(request, workflow_id, self.state) for request in self.state.requests.open()]
+        return _tail([*own, *below], _last(value, rest))
 
     @workflow.query(name="transcript", description='The last messages, as previews. Input: {"last": n}')
     def transcript(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]

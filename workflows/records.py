@@ -14,6 +14,8 @@ from workflows.effect_record import EffectRecord as EffectRecord
 from workflows.effect_record import OnEnd as OnEnd
 from workflows.effect_record import Record as Record
 from workflows.effect_record import Repeat as Repeat
+from workflows.lineage import Child, Parent, Terms
+from workflows.lineage import Limits as Limits
 
 Decision = Literal["allow", "ask", "question", "answered"]
 TurnKind = Literal["calls", "answer", "empty", "refused", "content_filtered", "full"]
@@ -90,16 +92,6 @@ class Usage(Record):
         )
 
 
-class Limits(Record):
-    """Totals at which a run stops and waits; `None` is no limit. `seconds` counts time not spent waiting."""
-
-    turns: int | None = None
-    tokens: int | None = None
-    tool_calls: int | None = None
-    cost_usd: float | None = None
-    seconds: float | None = None
-
-
 class BundleRef(Record):
     """The bundle a run is pinned to: `digest` names its manifest in the store."""
 
@@ -120,7 +112,8 @@ class OpenRequest(Record):
 
 class Opening(Record):
     """What the opening decided: everything that stays fixed while the run lives. `ancestry`: the threads that this one
-    was forked from; `repeat`: what an equal request made there, or before a reset, means."""
+    was forked from; `repeat`: what an equal request made there, or before a reset, means. `parent`: whom it works for;
+    `depth_left`: how many levels of sub-agents may be below it."""
 
     thread: str
     goal: str
@@ -146,6 +139,8 @@ class Opening(Record):
     approvers: list[str] = Field(default_factory=list)
     distinct: bool = False
     notices: list[float] = Field(default_factory=list)
+    parent: Parent | None = None
+    depth_left: int = 0
 
 
 class Call(Record):
@@ -155,7 +150,7 @@ class Call(Record):
     `answer` says why (malformed, unknown, the same as another, or denied: then `denied_by` says whether by policy or by
     the person who denied an equal call before). `writes`: it changes the workspace. `arguments` are the final ones
     where they are short or a person must see them; else the checkpoint holds them and `arguments_preview` is how they
-    begin.
+    begin. `wants`: of a call that starts a sub-agent, the budget that it asks for.
     """
 
     id: str
@@ -175,6 +170,7 @@ class Call(Record):
     arguments_preview: str | None = None
     denied_by: Literal["policy", "person"] | None = None
     writes: bool = False
+    wants: Limits | None = None
 
 
 class TurnRequest(Record):
@@ -199,6 +195,7 @@ class TurnRequest(Record):
     quirks: dict[str, list[str]] = Field(default_factory=dict)
     calls_left: int | None = None
     base: str | None = None
+    depth_left: int = 0
 
 
 class Turn(Record):
@@ -255,13 +252,15 @@ class ToolRequest(Record):
     resolution: Resolution | None = None
     doubt: str = ""
     files: Files = Files()
+    terms: Terms | None = None
 
 
 class ToolAnswer(Record):
     """Output of `tool.run`. `review`: nobody knows whether it happened, `reason` says what is known.
     `taken`: the operation id belongs to another request (`effect`), nothing was run, and `renamed` is the call under an
     id of this branch. `changed`: what would run is not what was decided; nothing was run, and `renamed` is the call as
-    it is now. `undoing`: the record of the compensation itself, where one was tried."""
+    it is now. `undoing`: the record of the compensation itself, where one was tried. `child`: the sub-agent that was
+    started, whose end is the call's answer."""
 
     status: ToolStatus
     answer: Ref | None = None
@@ -270,6 +269,7 @@ class ToolAnswer(Record):
     renamed: Call | None = None
     undoing: EffectRecord | None = None
     files: str | None = None
+    child: Child | None = None
 
 
 class Problem(Record):

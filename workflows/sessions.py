@@ -56,6 +56,7 @@ class Sessions(ToolCalls):
             files=state.files,
             quirks=state.quirks,
             calls_left=state.calls_left(),
+            depth_left=state.opened.depth_left,
         )
         self.in_turn = True
         try:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from workflows.records import Call, Files, Head, Record, Ref
+from workflows.records import Call, Files, Head, Limits, Record, Ref
 
 
 class JudgeRequest(Record):
@@ -29,6 +29,7 @@ class Verdict(Record):
     request_digest: str | None = None
     summary: str | None = None
     timeout: float | None = None
+    wants: Limits | None = None
 
 
 class ProbeRequest(Record):

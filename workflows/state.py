@@ -5,8 +5,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from workflows.child_records import ChildEnd
+from workflows.family import Family
 from workflows.fork_records import ForkPoint
 from workflows.keys import checkpoint_key
+from workflows.parking import PARKS as PARKS
 from workflows.records import Call, EffectRecord, Files, Head, Item, Limits, Opening, Problem, Turn, Usage
 from workflows.requests import KEPT, Requests, shown
 from workflows.session_records import Handoff
@@ -83,6 +86,7 @@ class RunState(BaseModel):
     rolled_from: str | None = None
     upgrade: Upgrading | None = None
     parent: ForkPoint | None = None
+    family: Family = Field(default_factory=Family)
 
     @property
     def opened(self) -> Opening:
@@ -217,14 +221,21 @@ class RunState(BaseModel):
         """How the model's last message began: what there is when a run ends without an answer."""
         return next((str(step["text"]) for step in reversed(self.steps.last) if step["role"] == "assistant"), None)
 
+    def book_child(self, call: str, end: ChildEnd) -> None:
+        """Books the end of a child: what it used counts here, with all below it."""
+        if call in self.family.children:
+            self.usage = self.usage.plus(end.usage)
+            self.family.book_end(call, end)
+
     def used_now(self) -> dict[str, float]:
-        """What is used of each limit."""
+        """What is used of each limit, by this run and by its children that have ended."""
+        spent = self.family.spent
         return {
-            "turns": self.used.turns,
+            "turns": self.used.turns + int(spent.get("turns", 0)),
             "tokens": self.usage.input_tokens + self.usage.output_tokens,
-            "tool_calls": self.used.tool_calls,
+            "tool_calls": self.used.tool_calls + int(spent.get("tool_calls", 0)),
             "cost_usd": self.usage.cost_usd,
-            "seconds": round(self.used.seconds, 3),
+            "seconds": round(self.used.seconds + spent.get("seconds", 0), 3),
         }
 
     def reached(self) -> dict[str, float]:
@@ -241,7 +252,7 @@ class RunState(BaseModel):
     def calls_left(self) -> int | None:
         """How many tool calls the limit still allows."""
         most = self.limits.tool_calls
-        return None if most is None else max(0, most - self.used.tool_calls)
+        return None if most is None else max(0, most - int(self.used_now()["tool_calls"]))
 
     def too_faulty(self) -> str | None:
         """Why the model's faults end the run; None while they do not."""
@@ -261,6 +272,8 @@ class RunState(BaseModel):
             found.append("message")
         if self.problem is not None:
             found.append(PARKS[self.problem.type][0])
+        if self.family.children:
+            found.append("children")
         return list(dict.fromkeys(found))
 
     def status(self) -> str:
@@ -275,21 +288,3 @@ class RunState(BaseModel):
 def _futile(call: Call) -> bool:
     """A call that nobody can use. One that a person denied before counts as a denial instead."""
     return call.decision == "answered" and call.denied_by != "person"
-
-
-PARKS: dict[str, tuple[str, str]] = {
-    "StoreUnavailable": ("store", "bring the object store back; the run goes on by itself"),
-    "BundleUnavailable": ("bundle", "restore the bundle's manifest in the store; the run goes on by itself"),
-    "CheckpointDamaged": ("store", "restore the checkpoint from a backup of the store, or fork from an earlier one"),
-    "WorkspaceUnavailable": (
-        "workspace",
-        "restore what is missing below files/ and entries/ of the thread in the store, or mend the worker's disk",
-    ),
-    "ContextFull": (
-        "message",
-        "send `handoff` to begin a new session, or raise [session] at in another bundle version",
-    ),
-    "IncompatiblePayload": ("release", "serve the run with a release that can read it, then send `resume`"),
-    "RateLimited": ("rate_limit", "nothing: the run wakes by itself; or send `resume` to try at once"),
-}
-"""Failures that park a run instead of ending it: what it then waits on, and the remedy."""

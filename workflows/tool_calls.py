@@ -6,15 +6,15 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
 from workflows import catalog
+from workflows.delegation import Delegation
 from workflows.display import doubt_of
 from workflows.gates import type_of
 from workflows.records import Call, Item, ToolAnswer, ToolRequest
 from workflows.requests import Request
 from workflows.rollover import RollOver
-from workflows.undoing import Undoing
 
 
-class ToolCalls(Undoing):
+class ToolCalls(Delegation):
     """Runs calls and settles their answers. `ending`: the run was cancelled, so nothing more is asked of people."""
 
     ending: bool
@@ -40,6 +40,9 @@ class ToolCalls(Undoing):
 
     async def _run_tool(self, call: Call, approval: Request | None) -> None:
         """Runs a call to its answer; an unknown outcome goes to a person, as often as it takes."""
+        if call.id in self.state.family.children:  # the run rolled over while the child was at work
+            await self._answer_by_child(call, approval)
+            return
         review = self.state.requests.for_call(call.id, "review")
         if review is not None:  # the run rolled over while it was being asked about
             await self.decided(review)
@@ -51,10 +54,19 @@ class ToolCalls(Undoing):
             answer = await self._execute(call, approval, review)
         if answer.status in ("taken", "changed") and answer.renamed is not None:
             await self._ask_anew(answer.renamed, approval, TAKEN if answer.status == "taken" else CHANGED)
+        elif answer.child is not None:
+            await self._answer_by_child(call, approval)
         elif answer.answer is not None:
             self._settle(call, Item(ref=answer.answer, call=call.id, tool=call.tool), answer.answer.preview)
         else:
             self._settle_text(call, f"Error: {answer.reason}")
+
+    async def _answer_by_child(self, call: Call, approval: Request | None) -> None:
+        """The end of a child is the answer of the call that started it."""
+        edited_by = approval.by if approval is not None and approval.edited is not None else None
+        end = await self.end_of_child(call.id, edited_by)
+        assert end.answer is not None
+        self._settle(call, Item(ref=end.answer, call=call.id, tool=call.tool), end.answer.preview)
 
     async def _ask_anew(self, call: Call, approval: Request | None, why: str) -> None:
         """Nothing was run. The call's number belongs to another request, made on a path that was left: under a number
@@ -81,6 +93,9 @@ class ToolCalls(Undoing):
                     return await self._execute_now(call, approval, review)
 
     async def _execute_now(self, call: Call, approval: Request | None, review: Request | None) -> ToolAnswer:
+        terms, refused = self.terms_for(call)
+        if refused is not None:
+            return ToolAnswer(status="error", reason=refused)
         request = ToolRequest(
             thread=self.state.opened.thread,
             branch=self.state.branch,
@@ -91,6 +106,7 @@ class ToolCalls(Undoing):
             approved_by=approval.by if approval else None,
             resolution=review.resolution if review else None,
             files=self.state.files,
+            terms=terms,
         )
         self.busy += 1
         try:
@@ -101,6 +117,10 @@ class ToolCalls(Undoing):
         self.state.book_change(answer.files)
         if answer.effect is not None:
             self._book(answer)
+        if answer.child is not None:
+            self.state.family.adopt(call.id, answer.child)
+        else:
+            self.state.family.reserved.pop(call.id, None)
         return answer
 
     def _book(self, answer: ToolAnswer) -> None:

@@ -29,6 +29,19 @@ class Recollection(Protocol):
         """The keys of a scope."""
 
 
+class Starter(Protocol):
+    """Sub-agents, as the tool `delegate` gets them: each is known by the operation that starts it."""
+
+    async def start(self, operation: str, arguments: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        """Starts one, or finds it started."""
+
+    async def find(self, operation: str, arguments: dict[str, Any], options: dict[str, Any]) -> dict[str, Any] | None:
+        """The one that was started, or None."""
+
+    async def stop(self, child: str) -> None:
+        """Asks one to cancel."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """One tool call, the same through all its attempts.
@@ -36,8 +49,8 @@ class Operation:
     `idempotency_key` is what to send to a side that honours keys; `arguments` are final: validated, defaults filled in,
     JSON values; `attempt` counts from 1; `approved_by` is who said yes, if anybody was asked; `workspace` is the run's
     own folder; `options` is the bundle's section for this tool; `private_hosts` are the private places that `fetch` may
-    reach. `credentials` are not shown by `repr`: take them by `credential`. `memory` is for the tools that remember; no
-    other gets it, and it stays in this process.
+    reach. `credentials` are not shown by `repr`: take them by `credential`. `memory` is for the tools that remember,
+    `starter` for the one that delegates; no other gets them, and they stay in this process.
     """
 
     operation_id: str
@@ -52,6 +65,7 @@ class Operation:
     private_hosts: tuple[str, ...] = ()
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     memory: Recollection | None = field(default=None, repr=False, compare=False)
+    starter: Starter | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """The idempotency key is the operation id unless another one is given."""
@@ -71,4 +85,4 @@ class Operation:
     def __getstate__(self) -> dict[str, Any]:
         """Mappings become plain dicts, which any process can unpickle."""
         plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in self.__dict__.items()}
-        return {**plain, "memory": None}
+        return {**plain, "memory": None, "starter": None}

@@ -11,7 +11,7 @@ from activities.migrations import Migration
 from activities.tools.declaration import Tool, wire_name
 from activities.tools.errors import ToolDeclarationError, ToolLoadError, ToolSetupError, UnknownTool
 
-SHIPPED = ("files", "web", "mail", "people", "memory", "shell", "git")
+SHIPPED = ("files", "web", "mail", "people", "memory", "shell", "git", "delegate")
 
 
 class Registry:

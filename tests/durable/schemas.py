@@ -15,7 +15,16 @@ from activities.checkpoints import Checkpoint
 from activities.effect_records import Claim, Outcome, Prepared, Review
 from activities.manifest import Manifest
 from activities.origin import Origin, Past
-from workflows import fork_records, records, session_records, side_records, undoing_records, upgrade_records
+from workflows import (
+    child_records,
+    fork_records,
+    lineage,
+    records,
+    session_records,
+    side_records,
+    undoing_records,
+    upgrade_records,
+)
 from workflows.notices import Noticed, NoticeRequest
 from workflows.state import RunState
 
@@ -24,7 +33,10 @@ DURABLE: list[type[BaseModel]] = list(
         [
             *(
                 value
-                for module in (records, side_records, undoing_records, session_records, upgrade_records, fork_records)
+                for module in (
+                    *(records, side_records, undoing_records, session_records),
+                    *(upgrade_records, fork_records, child_records, lineage),
+                )
                 for value in vars(module).values()
                 if isinstance(value, type) and issubclass(value, records.Record) and value is not records.Record
             ),

@@ -185,6 +185,7 @@ def test_shipped_tools_are_what_the_contract_says() -> None:
     effects = {found.name: (found.effect, found.local, found.question) for found in load_tools()}
     assert effects == {
         "ask_human": ("read", False, True),
+        "delegate": ("idempotent", False, False),
         "edit_file": ("once", False, False),
         "fetch": ("read", False, False),
         "git_commit": ("once", False, False),

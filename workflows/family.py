@@ -1,0 +1,93 @@
+"""The children of a run: who they are, what is reserved for them, what they say. Pure; part of the carried state."""
+
+import math
+from collections.abc import Mapping
+
+from pydantic import BaseModel, Field
+
+from workflows.child_records import REPORTED, Asked, ChildEnd, ChildReport
+from workflows.lineage import Child, Limits
+
+KEPT_REPORTS = 256
+"""How many children may have something said of them at once: those of a path that was left may speak too."""
+
+
+class Family(BaseModel):
+    """`children`, `reserved`: by the id of the call that started it, until its end is booked. `reports`: the last one
+    of each child, by workflow id. `spent`: what children that ended have used, by the names of the limits, tokens and
+    cost apart, which are in the run's usage. `told`: what this run, as a child, last told its own parent."""
+
+    children: dict[str, Child] = Field(default_factory=dict)
+    reserved: dict[str, Limits] = Field(default_factory=dict)
+    reports: dict[str, ChildReport] = Field(default_factory=dict)
+    spent: dict[str, float] = Field(default_factory=dict)
+    told: list[str] = Field(default_factory=list)
+
+    def reserve(
+        self, call: str, wanted: Limits, limits: Limits, used: Mapping[str, float], shares: int
+    ) -> tuple[Limits, str | None]:
+        """Reserves a slice of what is left and gives it; with the name of a limit of which nothing is left, if there is
+        one. What was not asked for is an equal share: `shares` counts the calls that are still to get one, and one for
+        the run itself. What was asked for is given as far as it is there."""
+        self.reserved.pop(call, None)
+        held = self.held()
+        slices: dict[str, float] = {}
+        for name, limit in limits.model_dump(exclude_none=True).items():
+            left = limit - used[name] - held.get(name, 0)
+            if left <= 0:
+                return Limits(), name
+            wish = getattr(wanted, name)
+            slices[name] = _share(left, shares) if wish is None else min(wish, left)
+        grant = wanted.model_copy(update=slices)
+        self.reserved[call] = grant
+        return grant, None
+
+    def held(self) -> dict[str, float]:
+        """What is reserved for children at this moment, by the names of the limits."""
+        held: dict[str, float] = {}
+        for slice_ in self.reserved.values():
+            for name, amount in slice_.model_dump(exclude_none=True).items():
+                held[name] = held.get(name, 0) + amount
+        return held
+
+    def adopt(self, call: str, child: Child) -> None:
+        """Books a child that was started, or found: what it was started with is what is reserved for it."""
+        self.children[call], self.reserved[call] = child, child.limits
+
+    def book_end(self, call: str, end: ChildEnd) -> None:
+        """Books the end of a child: the rest of what was reserved is free again."""
+        child = self.children.pop(call, None)
+        self.reserved.pop(call, None)
+        if child is not None:
+            self.reports.pop(child.workflow_id, None)
+            for name in ("turns", "tool_calls", "seconds"):
+                self.spent[name] = round(self.spent.get(name, 0) + end.used.get(name, 0), 6)
+
+    def file(self, report: ChildReport) -> None:
+        """Books what a child says. The end of one that is not waited for is only the end of what it asks."""
+        known = any(child.workflow_id == report.child for child in self.children.values())
+        self.reports.pop(report.child, None)
+        if known or not report.ended:
+            self.reports[report.child] = report
+        for name in list(self.reports)[:-KEPT_REPORTS]:
+            del self.reports[name]
+
+    def has_ended(self, child: Child) -> bool:
+        """Whether the child says so."""
+        report = self.reports.get(child.workflow_id)
+        return report is not None and report.ended
+
+    def pending(self) -> list[Asked]:
+        """What is asked of people below this run, child by child."""
+        return [asked for report in self.reports.values() for asked in report.pending]
+
+    def forwarded(self) -> list[Asked]:
+        """The same, as far as a report may list it."""
+        return self.pending()[:REPORTED]
+
+
+def _share(left: float, shares: int) -> float:
+    """An equal share, rounded down: of a whole number a whole number, but never nothing."""
+    if isinstance(left, int):
+        return max(1, left // shares)
+    return math.floor(left / shares * 1e6) / 1e6 or left

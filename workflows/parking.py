@@ -1,0 +1,18 @@
+"""Why a run is parked, and what mends it."""
+
+PARKS: dict[str, tuple[str, str]] = {
+    "StoreUnavailable": ("store", "bring the object store back; the run goes on by itself"),
+    "BundleUnavailable": ("bundle", "restore the bundle's manifest in the store; the run goes on by itself"),
+    "CheckpointDamaged": ("store", "restore the checkpoint from a backup of the store, or fork from an earlier one"),
+    "WorkspaceUnavailable": (
+        "workspace",
+        "restore what is missing below files/ and entries/ of the thread in the store, or mend the worker's disk",
+    ),
+    "ContextFull": (
+        "message",
+        "send `handoff` to begin a new session, or raise [session] at in another bundle version",
+    ),
+    "IncompatiblePayload": ("release", "serve the run with a release that can read it, then send `resume`"),
+    "RateLimited": ("rate_limit", "nothing: the run wakes by itself; or send `resume` to try at once"),
+}
+"""Failures that park a run instead of ending it: what it then waits on, and the remedy."""

@@ -1,0 +1,91 @@
+"""A child's side: it tells its parent what it asks of people, and that it has ended; it goes when that is gone."""
+
+import asyncio
+import contextlib
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import FailureError
+
+from workflows.catalog import PARENT_WATCH
+from workflows.child_records import REPORTED, Asked, ChildReport
+from workflows.decisions import Source
+from workflows.display import pending_view
+from workflows.messages import decode_json, explain
+from workflows.requests import shown
+from workflows.undoing import Undoing, evicted
+
+CHILD = "child"
+"""The signal by which children report."""
+
+
+class Reporting(Undoing):
+    """`beside`: what goes on beside the loop for the parent's sake."""
+
+    beside: list["asyncio.Task[None]"]
+
+    def begin_reports(self) -> None:
+        """Begins to tell the parent, where there is one, and to look whether it is still there."""
+        parent = self.state.opened.parent
+        if parent is None:
+            return
+        self.beside = [asyncio.create_task(self._report())]
+        if parent.on_close == "cancel":
+            self.beside.append(asyncio.create_task(self._watch_parent()))
+
+    async def report_end(self) -> None:
+        """The last report. A parent that is gone is told nothing."""
+        if self.state.opening is None or self.state.opening.parent is None or evicted():
+            return
+        with contextlib.suppress(FailureError):
+            await self._tell_parent(ended=True)
+
+    async def _report(self) -> None:
+        """Whenever what is asked here or below has changed. Ends with the parent."""
+        family = self.state.family
+        with contextlib.suppress(FailureError):
+            while True:
+                await workflow.wait_condition(lambda: self._asks() != family.told)
+                family.told = self._asks()
+                await self._tell_parent()
+
+    def _asks(self) -> list[str]:
+        own = [request.code for request in self.state.requests.open()]
+        return own + [f"{asked.owner} {asked.code}" for asked in self.state.family.pending()]
+
+    async def _tell_parent(self, ended: bool = False) -> None:
+        info, parent = workflow.info(), self.state.opened.parent
+        assert parent is not None
+        own = [pending_view(request, info.workflow_id, self.state) for request in self.state.requests.open()]
+        pending = [Asked.model_validate({**view, "arguments": shown(view["arguments"])}) for view in own]
+        report = ChildReport(
+            child=info.workflow_id,
+            pending=[] if ended else [*pending, *self.state.family.pending()][:REPORTED],
+            used=self.state.used_now(),
+            ended=ended,
+        )
+        handle = workflow.get_external_workflow_handle(parent.workflow_id)
+        await handle.signal(CHILD, report.model_dump(mode="json", exclude_defaults=True))
+
+    async def _watch_parent(self) -> None:
+        """The activity asks for this run's cancellation when the parent has ended without it."""
+        parent = self.state.opened.parent
+        assert parent is not None
+        with contextlib.suppress(FailureError):
+            await PARENT_WATCH.run(parent, summary=f"until {parent.workflow_id} ends"[:100])
+
+    @workflow.signal(name=CHILD, description="Sub-agents report by it what they ask of people. Not for people")
+    async def on_report(self, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
+        """Books what a child says."""
+        source: Source = {"via": "signal", "id": str(workflow.info().get_current_history_length())}
+        try:
+            if rest:
+                raise ValueError("one JSON object is wanted")
+            self.state.family.file(ChildReport.model_validate(decode_json(value)))
+            self.publish()
+        except ValidationError as error:
+            self.reject(f"{CHILD}: {explain(error)}", source)
+        except ValueError as error:
+            self.reject(f"{CHILD}: {error}", source)
+        self.look_at_history()
