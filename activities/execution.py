@@ -261,13 +261,14 @@ def clean(error: Exception) -> Exception:
 
 
 @contextlib.asynccontextmanager
-async def heartbeats(*details: Any) -> AsyncIterator[None]:
-    """Says every second that this worker is alive."""
+async def heartbeats() -> AsyncIterator[None]:
+    """Says every second that this worker is alive. What takes less than a second says nothing: that would be one more
+    request to the server for each turn, which its end waits for."""
 
     async def beat() -> None:
         while True:
-            activity.heartbeat(*details)
             await asyncio.sleep(BEAT_SECONDS)
+            activity.heartbeat()
 
     task = asyncio.create_task(beat())
     try:

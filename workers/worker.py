@@ -8,6 +8,7 @@ from typing import Any, Literal
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Interceptor, Worker, WorkerDeploymentConfig
+from temporalio.worker._workflow_instance import WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.asking import AskActivities
@@ -157,9 +158,21 @@ def queues_of(settings: Settings, queues: Queues = "all") -> dict[str, int]:
     return found
 
 
+class ContextFreeRunner(SandboxedWorkflowRunner):
+    """The sandbox, without a question that it is asked three times for each payload: in which context a converter is to
+    work. Each question compiles and runs code inside the sandbox, and our converters take no context (see
+    docs/decisions/0010)."""
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """An instance that answers at once."""
+        instance = super().create_instance(det)
+        setattr(instance, "get_serialization_context", lambda _: None)  # noqa: B010, the instance's own, not its class's
+        return instance
+
+
 def workflow_runner() -> SandboxedWorkflowRunner:
     """The sandbox, with the pure modules passed through."""
-    return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))
+    return ContextFreeRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))
 
 
 def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:
