@@ -93,6 +93,11 @@ class EmbeddedTemporal:
         return f"http://{HOST}:{self.ui_port}"
 
     @property
+    def pid(self) -> int | None:
+        """The server's process, where this object started it."""
+        return None if self._process is None else self._process.pid
+
+    @property
     def log(self) -> Path:
         """Where the server writes what goes wrong."""
         return self.folder / "temporal.log"

@@ -10,7 +10,7 @@ from activities.context import check
 from activities.errors import CheckpointDamaged
 from activities.segments import EVERY, PACKED_BYTES, TAIL_BYTES
 from activities.store import LocalStore, RemoteStore, Store, open_store
-from scripts.bench import store_size
+from scripts.benches.rig import store_size
 from tests.unit.state.chains import BRANCH, THREAD, Chain, Counting
 from workflows.keys import checkpoint_key, entry_key, segment_key
 from workflows.records import Head
