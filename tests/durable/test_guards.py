@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.integration.checkouts import checkout
 from tests.integration.kit import plain_environment
 
@@ -48,6 +50,7 @@ def test_a_breaking_change_fails_the_replay_the_command_baseline_and_the_schema_
     assert "add a new field with a default" in found["schemas"]
 
 
+@pytest.mark.all
 def test_without_its_patch_a_change_fails_the_replay(tmp_path: Path) -> None:
     """The one patch there is, taken away: the history of a run that failed under the old way tells."""
     condition = "if cause.type == MISFIT and not workflow.patched(PARKED_MISFITS):"

@@ -29,6 +29,7 @@ def deploy(stack: Stack, folder: Path, amount: int, text: str, module: str = "sc
     return stack.start_worker(module=module, **more)
 
 
+@pytest.mark.all
 async def test_a_default_or_a_description_that_changed_meanwhile_asks_again(
     stack: Stack, client: Client, tmp_path: Path
 ) -> None:

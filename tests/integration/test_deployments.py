@@ -137,6 +137,7 @@ async def finish(found: dict[str, WorkflowHandle[Any, Any]]) -> dict[str, Any]:
     return {name: await handle.result() for name, handle in found.items()}
 
 
+@pytest.mark.all
 async def test_a_new_build_takes_over_while_runs_are_open(own: tuple[Stack, Client], tmp_path: Path) -> None:
     stack, client = own
     one = Build(stack, "b1", ROOT)

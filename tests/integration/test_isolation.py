@@ -90,6 +90,7 @@ def _said(stack: Stack) -> str | None:
     return None
 
 
+@pytest.mark.all
 async def test_calls_that_change_the_workspace_come_one_at_a_time_on_any_machine(stack: Stack, client: Client) -> None:
     one = "mkdir busy || exit 9; sleep 0.4; echo {} >> order; rmdir busy"
     stack.script(

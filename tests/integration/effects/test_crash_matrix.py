@@ -30,7 +30,7 @@ def check(window: str, tool: str, found: Cell) -> None:
     assert str(found) == documented(window, tool), f"{window}, {tool}"
 
 
-REPRESENTATIVES = [("after the effect", "keyed"), ("after PREPARED", "looked"), ("during the effect", "reviewed")]
+REPRESENTATIVES = [("after the effect", "keyed"), ("during the effect", "reviewed")]
 
 
 async def test_a_worker_killed_around_an_effect_leaves_what_the_table_says(stack: Stack, client: Client) -> None:

@@ -165,6 +165,7 @@ def documented(window: str, tool: str) -> str:
     return row[[part.strip() for part in head].index(COLUMNS[tool])].strip()
 
 
+@pytest.mark.all
 async def test_a_worker_killed_while_a_command_runs_leaves_what_the_table_says(stack: Stack, client: Client) -> None:
     window, tool = "during the effect", "shell"
     prepare(stack, [(window, tool, 1)])
