@@ -28,6 +28,8 @@ def details(state: RunState, workflow_id: str, status: str) -> str:
     lines = [f"**{status}**, turn {state.used.turns}, session {state.session}, bundle {state.opening.bundle.name}@"]
     lines[0] += state.opening.bundle.version
     lines.append(f"Goal:\n{fenced(state.opening.goal)}")
+    if state.parent is not None:
+        lines.append(f"Forked from checkpoint {state.parent.checkpoint} of\n{fenced(state.parent.workflow_id)}")
     if state.problem is not None:
         lines.append(f"**Problem**:\n{fenced(state.problem.message)}\nRemedy: {state.problem.remedy}")
     if state.paused is not None:

@@ -42,7 +42,8 @@ async def approve_all(stack: Stack, handle: WorkflowHandle[Any, Any], seen: list
 
 
 async def fork(stack: Stack, client: Client, source: str, checkpoint: int, **more: Any) -> WorkflowHandle[Any, Any]:
-    own = {key: more.pop(key) for key in ("edits", "budget_used", "branch") if key in more}
+    names = {"edits": "edits", "branch": "branch", "spent": "budget"}
+    own = {name: more.pop(key) for key, name in names.items() if key in more}
     name = f"{source}-fork-{next(COUNT)}"
     await stack.start({"fork": {"workflow_id": source, "checkpoint": checkpoint, **own}, **more}, name)
     return client.get_workflow_handle(name)
