@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from tests.integration.effects.crashes import CLASSES, LEASE, WINDOWS, Cell, cell, effects_stack
+from tests.integration.effects.crashes import CLASSES, WINDOWS, Cell, cell, effects_stack
 from tests.integration.kit import Stack
 
 DOC = Path(__file__).parents[3] / "docs" / "effects.md"
@@ -56,8 +56,6 @@ async def test_the_whole_crash_matrix(stack: Stack, client: Client, capsys: pyte
         sys.stdout.write(f"\n{table(found)}\n\n{times(found)}\n")
     for (window, tool), each in found.items():
         check(window, tool, each)
-        if window != "before PREPARED":
-            assert each.seconds < (10 if tool in ("keyed", "reads") else 10 + LEASE) + 5, f"{window}, {tool}: late"
 
 
 def table(found: dict[tuple[str, str], Cell]) -> str:
