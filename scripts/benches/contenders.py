@@ -1,7 +1,6 @@
 """The contenders of this Python: ours in three ways, and the floor. Each measurement has a worker of its own."""
 
 import asyncio
-import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -14,7 +13,7 @@ from temporalio.worker import Replayer
 from activities.store import open_store
 from scripts.benches import floor
 from scripts.benches.measures import histories, pace, replay_cpu, weigh
-from scripts.benches.rig import LARGE, SMALL, Ours, Process, Where, completed, cpu_of
+from scripts.benches.rig import LARGE, SMALL, Ours, Process, Where, child_environment, completed, cpu_of
 from scripts.benches.workload import RESULT
 from scripts.embedded import EmbeddedTemporal
 from workers.client import data_converter
@@ -148,7 +147,9 @@ class Floor(Native):
     def worker(self) -> Process:
         """A worker process, ready."""
         log = self.folder / f"floor-{self.fresh()}.log"
-        process = Process([sys.executable, "-m", "scripts.benches.floor", self.temporal.address], log, os.environ)
+        process = Process(
+            [sys.executable, "-m", "scripts.benches.floor", self.temporal.address], log, child_environment(self.folder)
+        )
         while floor.READY not in log.read_bytes():
             if process.over:
                 raise SystemExit(f"bench: the floor's worker did not start: {log.read_text()[-2000:]}")

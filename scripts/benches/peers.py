@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from scripts.benches.contenders import BIG, Row
+from scripts.benches.rig import child_environment
 from scripts.embedded import EmbeddedTemporal
 
 KINDS = ("loop", "ref", "openai", "pydantic", "harness", "actant")
@@ -53,8 +54,7 @@ class Peer:
         self._out.mkdir()
         self._cap = cap
         self._environment = {
-            **{key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-            "PYTHONDONTWRITEBYTECODE": "1",
+            **{key: value for key, value in child_environment(folder).items() if key != "PYTHONPATH"},
             "BENCH_TEMPORAL": temporal.address,
             "BENCH_OUT": str(self._out),
             "BENCH_REF_DB": str(self._out / "ref.db"),

@@ -75,6 +75,14 @@ def cpu_of(pid: int | None) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def child_environment(folder: Path) -> dict[str, str]:
+    """This process's without what would change a worker's behaviour. Bytecode is kept, in the bench's own folder:
+    without it the sandbox compiles the workflow's modules anew for each run, whoever's they are."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "PERDURE_", "TEMPORAL_"))}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**kept, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+
+
 class Ours:
     """An installation of Perdure with a task queue, a store and a bundle of its own."""
 
@@ -95,7 +103,7 @@ class Ours:
         self.use_context(context)
         self.log = self.folder / "worker.log"
         self.environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "PERDURE_"))},
+            **child_environment(folder),
             "TEMPORAL_ADDRESS": temporal.address,
             "TEMPORAL_CONFIG_FILE": os.devnull,
             "PERDURE_STORE": (self.folder / "store").as_uri(),
