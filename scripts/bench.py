@@ -14,7 +14,7 @@
 
 Every turn is 500 B of model text and one call of a tool with a 2 KB result, both random. The model answers at once.
 Each bench runs on a server of its own in a temporary folder and needs nothing but this machine; the numbers are for
-comparing two things on one machine. docs/bench/ has the last ones, docs/scale.md what follows from them.
+comparing two things on one machine. docs/scale.md says what follows from them for many runs.
 """
 
 import argparse
