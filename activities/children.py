@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
+from temporalio.common import SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -21,12 +21,12 @@ from activities.canonical import digest, preview
 from activities.context import tool_message
 from activities.tools.errors import ToolError
 from activities.world import World
-from workflows.catalog import CHILD_END, CHILD_START, CHILD_WATCH, PARENT_WATCH, TOOLS_QUEUE_SUFFIX
+from workflows.catalog import CHILD_END, CHILD_WATCH, PARENT_WATCH
 from workflows.child_records import ChildEnd, ChildRequest, ChildStart
+from workflows.forks import PARENT
 from workflows.lineage import DELEGATE, Child, Limits, Parent
 from workflows.records import Usage
 
-PARENT = SearchAttributeKey.for_keyword("PerdureParent")
 MEMO = "perdure_child"
 SOON = 5.0
 """Seconds that a child which has said that it ends is waited for."""
@@ -103,15 +103,6 @@ class ChildActivities:
 
     def __init__(self, world: World) -> None:
         self._world = world
-
-    @activity.defn(name=CHILD_START.name)
-    async def start(self, request: ChildStart) -> Child:
-        """Starts a child under the id that is given, once."""
-        queue = activity.info().task_queue.removesuffix(TOOLS_QUEUE_SUFFIX)
-        try:
-            return await start_child(activity.client(), request, queue, self._world.has_search_attributes)
-        except ToolError as error:
-            raise ApplicationError(str(error), type="InvalidInput", non_retryable=True) from None
 
     @activity.defn(name=CHILD_WATCH.name)
     async def watch(self, request: ChildRequest) -> bool:

@@ -13,7 +13,7 @@ import obstore
 from obstore.exceptions import BaseError, NotFoundError
 
 from activities.errors import StoreUnavailable
-from activities.store import LocalStore, RemoteStore, Store
+from activities.store import LocalStore, RemoteStore, Store, sync_folder
 
 AT_ONCE = 64
 
@@ -68,13 +68,5 @@ def _link(top: Path, pairs: Sequence[Pair]) -> list[str]:
         except FileNotFoundError:
             missing.append(source)
     for each in folders:
-        _sync(top / each)
+        sync_folder(top / each)
     return missing
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

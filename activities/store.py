@@ -141,7 +141,7 @@ class LocalStore:
             return False
         finally:
             aside.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         return True
 
     def _make_folder(self, folder: Path) -> None:
@@ -153,7 +153,7 @@ class LocalStore:
         elif not self._is_there():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._seen = True
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
 
     def _walk(self, prefix: str) -> list[str]:
         top = self._path(prefix.rstrip("/")) if prefix else self.folder
@@ -169,7 +169,7 @@ class LocalStore:
         top = self._path(prefix.rstrip("/"))
         if _exists(top):
             shutil.rmtree(top)
-            _sync_folder(top.parent)
+            sync_folder(top.parent)
 
     async def _guard(self, work: Awaitable[T]) -> T:
         try:
@@ -238,7 +238,8 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Brings the names in a folder to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

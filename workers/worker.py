@@ -115,7 +115,7 @@ def make_workers(
             HandoffActivities(world).hand_off,
             UpgradeActivities(world).upgrade,
             tools.read,
-            *(children.start, children.watch, children.end, children.watch_parent),
+            *(children.watch, children.end, children.watch_parent),
         ]
         workers.append(
             Worker(

@@ -214,13 +214,6 @@ EFFECT_UNDO = Command(
     retry=_retry(1, 30, TOOL_ATTEMPTS),
     settle=True,
 )
-CHILD_START = Command(
-    name="child.start",
-    takes=child_records.ChildStart,
-    gives=lineage.Child,
-    wait=timedelta(seconds=30),
-    retry=_retry(0.5, 30, 0),
-)
 CHILD_WATCH = Command(
     name="child.watch",
     takes=child_records.ChildRequest,

@@ -12,7 +12,7 @@ REPORTED = 20
 
 
 class ChildStart(Record):
-    """Input of `child.start`: `given` is what the child is started with, as CONTRACT gives it, without `parent`."""
+    """A child that is to be started: `given` is its input, as a person would give it, without `parent`."""
 
     child: str
     given: dict[str, Any]
