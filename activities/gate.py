@@ -9,6 +9,7 @@ from temporalio import activity
 from activities.delegating import delegates_for
 from activities.judge import SHOWN_ARGUMENTS, final_arguments, fingerprint, ruling, short_arguments, summarize
 from activities.manifest import Manifest, ToolSpec
+from activities.noting import note
 from activities.policy import recovery_effect
 from activities.tools import Operation, Registry, Tool
 from activities.world import MEMORY_TOOLS, World
@@ -49,6 +50,7 @@ class Gate:
     async def open(self, request: ToolRequest) -> Gated:
         """Raises ValueError that says why the call may not run, and Changed."""
         manifest = await self._world.bundles.manifest(request.bundle)
+        note(versions=manifest.versions(request.bundle, self._world.build_id))
         spec = manifest.tool(request.call.tool)
         if spec is None:
             raise ValueError(f"The tool {request.call.tool} is not in this bundle. It was not run")

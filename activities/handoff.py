@@ -19,6 +19,7 @@ from activities.execution import heartbeats
 from activities.judgement import HANDOFF, SUMMARY, judge_session
 from activities.listing import git_head, heads_of
 from activities.manifest import Manifest
+from activities.noting import note
 from activities.sessions import begin, beginning, estimate, split_middle
 from activities.upgrading import migrated
 from activities.world import World
@@ -47,7 +48,10 @@ class HandoffActivities:
             asked = digest([request.head.sha256, [ref.sha256 for ref in refs], request.base, request.session])
             key = f"{folder(request.thread)}/handoffs/{request.branch}/{request.session:04d}.json"
             found = await self._find(key, asked)
-            return found or await self._make(request, refs, new, key, asked)
+            if found is not None:
+                note(recorded=True)
+                return found
+            return await self._make(request, refs, new, key, asked)
 
     async def _find(self, key: str, asked: str) -> Handoff | None:
         data = await self._world.store.get(key)
@@ -72,6 +76,7 @@ class HandoffActivities:
     async def _make(self, request: HandoffRequest, refs: list[Ref], new: Messages, key: str, asked: str) -> Handoff:
         world, thread = self._world, request.thread
         manifest = await world.bundles.manifest(request.bundle.digest)
+        note(versions=manifest.versions(request.bundle.digest, world.build_id))
         begun = None if request.base is None else await beginning(world.entries, thread, request.base)
         before = await world.contexts.load(thread, request.head) if begun is None else begun.messages
         context = [*before, *new]

@@ -10,6 +10,9 @@ from activities.tools import Tool
 from workflows.records import Effect, Limits, OnEnd, Repeat
 from workflows.state import STATE_SCHEMA, WORKFLOW_VERSION
 
+DIGESTED = ("prompt", "model_config", "tool_schema")
+"""The parts of a bundle whose digests stand beside their versions."""
+
 
 class Part(BaseModel):
     """A table of bundle.toml. Unknown keys are refused by name."""
@@ -213,7 +216,8 @@ class Manifest(BaseModel):
         return next((tool for tool in self.tools if name in (tool.name, wire_name(tool.name))), None)
 
     def versions(self, digest_of_manifest: str, build_id: str) -> dict[str, str]:
-        """What a result and a checkpoint record of where they came from."""
+        """What history, checkpoints, spans and the result record of where they came from: names, and digests of what
+        the names stand for."""
         named = self.file.versions
         return {
             "workflow": WORKFLOW_VERSION,
@@ -223,6 +227,7 @@ class Manifest(BaseModel):
             "tool_schema": named.get("tool_schema", self.version),
             "bundle": f"{self.name}@{self.version}",
             "bundle_digest": digest_of_manifest,
+            **{f"{part}_digest": self.digests[part] for part in DIGESTED if part in self.digests},
             "build_id": build_id,
         }
 

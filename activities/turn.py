@@ -62,7 +62,7 @@ class TurnActivities:
         found = await self._world.checkpoints.find(request.thread, request.branch, request.turn)
         if found is not None:
             same_request(found, asked)
-            note(recorded=True)
+            note(recorded=True, versions=found.versions)
             return recorded_turn(found)
         abandoned = await self._world.ancestry.abandoned(request)
         if told := [effect for effect in abandoned if effect.operation_id not in request.abandoned]:
@@ -71,6 +71,7 @@ class TurnActivities:
             new.append(body)
         files = await self._world.workspaces.fold(request.thread, request.files)
         manifest = await self._world.bundles.manifest(request.bundle)
+        note(versions=manifest.versions(request.bundle, self._world.build_id))
         begun = None if request.base is None else await beginning(self._world.entries, request.thread, request.base)
         before = await self._world.contexts.load(request.thread, request.head) if begun is None else begun.messages
         context = [*before, *new]

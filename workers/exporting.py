@@ -23,6 +23,7 @@ from temporalio.contrib.opentelemetry import (
     create_tracer_provider,
 )
 
+from workers.linking import ForkLinks
 from workers.measures import Measures
 from workers.telemetry import CONTENT, EXPORTERS, Telemetry
 from workers.tracing import RunSpans, StepSpans
@@ -58,7 +59,7 @@ def trace_to(told: Telemetry, resource: Resource, processor: SpanProcessor, cont
     tracers.add_span_processor(processor)
     trace.set_tracer_provider(tracers)
     told.plugins.append(OpenTelemetryPlugin())
-    told.interceptors.append(RunSpans())
+    told.interceptors += [RunSpans(), ForkLinks()]
     told.observers.append(StepSpans(content))
     told.closers.append(tracers.shutdown)
 

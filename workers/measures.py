@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from opentelemetry.metrics import Histogram, Meter
 
 from workers.steps import Ended, Event, Resumed, Step, Waited
-from workflows.catalog import MODEL_TURN, TOOL_READ, TOOL_RUN
+from workflows.catalog import HANDOFF, MODEL_TURN, TOOL_READ, TOOL_RUN
 from workflows.records import ToolAnswer, Turn
 
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -20,7 +20,7 @@ class Measures:
         def times(name: str, what: str, buckets: Sequence[float] = SECONDS) -> Histogram:
             return meter.create_histogram(name, "s", what, explicit_bucket_boundaries_advisory=buckets)
 
-        self.chat = times("gen_ai.client.operation.duration", "Attempts at a model turn")
+        self.chat = times("gen_ai.client.operation.duration", "Attempts at a model turn or a handoff")
         self.tool = times("gen_ai.execute_tool.duration", "Attempts at a tool call")
         self.agent = times("gen_ai.invoke_agent.duration", "Executions of runs", LONG)
         self.waits = times("perdure.wait.duration", "From a question to people to its decision", LONG)
@@ -57,24 +57,25 @@ class Measures:
             self.retries.add(1, {"perdure.activity": step.activity})
         if step.recorded:
             self.skipped.add(1, {"perdure.activity": step.activity})
-        if step.activity == MODEL_TURN.name:
-            self._turn(step, error)
+        if step.activity in (MODEL_TURN.name, HANDOFF.name):
+            self._asked(step, error)
         elif step.activity in (TOOL_RUN.name, TOOL_READ.name):
             self._tool(step, error)
 
-    def _turn(self, step: Step, error: dict[str, str]) -> None:
+    def _asked(self, step: Step, error: dict[str, str]) -> None:
         turn = step.result if isinstance(step.result, Turn) else None
         what = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}
         if turn is not None:
             what["gen_ai.response.model"] = turn.model
         self.chat.record(step.seconds, {**what, **error})
-        if turn is None or step.recorded:
+        if step.usage is None:
             return
-        self.tokens.record(turn.usage.input_tokens, {**what, "gen_ai.token.type": "input"})
-        self.tokens.record(turn.usage.output_tokens, {**what, "gen_ai.token.type": "output"})
-        self.cost.add(turn.usage.cost_usd, what)
-        self.checkpoints.add(1)
-        self.bytes.add(turn.bytes)
+        self.tokens.record(step.usage.input_tokens, {**what, "gen_ai.token.type": "input"})
+        self.tokens.record(step.usage.output_tokens, {**what, "gen_ai.token.type": "output"})
+        self.cost.add(step.usage.cost_usd, what)
+        if turn is not None:
+            self.checkpoints.add(1)
+            self.bytes.add(turn.bytes)
 
     def _tool(self, step: Step, error: dict[str, str]) -> None:
         what = {"gen_ai.tool.name": step.tool or ""}

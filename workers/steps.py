@@ -7,7 +7,8 @@ from typing import Any
 
 from temporalio.exceptions import ApplicationError
 
-from workflows.records import ToolAnswer, ToolRequest, Turn, TurnRequest
+from workflows.records import Opening, ToolAnswer, ToolRequest, Turn, TurnRequest, Usage
+from workflows.session_records import Handoff
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,17 @@ class Step:
     def recorded(self) -> bool:
         """Whether it was found done."""
         return bool(self.notes.get("recorded"))
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it cost of a model, where it asked one; a step that was found done has cost nothing more."""
+        return self.result.usage if isinstance(self.result, Turn | Handoff) and not self.recorded else None
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions and digests that it was done under; empty where they do not matter."""
+        found: Mapping[str, str] = self.notes.get("versions", {})
+        return self.result.versions if isinstance(self.result, Opening) else found
 
     @property
     def turn(self) -> int | None:
@@ -130,6 +142,7 @@ class Ended:
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def line(self) -> str:
         """The end in one line."""

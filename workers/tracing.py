@@ -8,17 +8,18 @@ The plugin carries the trace from workflow to activity and on to what continues 
     wait              a request to people, from the question to the decision
 
 The attempts are siblings under the execution, made when they have ended: a worker that dies leaves no half of one, and
-no span ever misses its parent. An execution's span is exported by the worker that ends it. Names and attributes are
+no span ever misses its parent. An execution's span is exported by the worker that ends it. A fork has a trace of its
+own, whose span `run.fork` is linked to the root of the source. Names and attributes are
 those of the GenAI semantic conventions; what was said is left out unless it is asked for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from opentelemetry import context as otel
 from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from temporalio import workflow
 from temporalio.worker import (
     ContinueAsNewInput,
@@ -31,14 +32,17 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
+from workers.endings import hold
 from workers.steps import Ended, Event, Step, Waited
 from workers.watching import Decided, end_of, ended_event
-from workflows.catalog import MODEL_TURN, TOOL_READ, TOOL_RUN
-from workflows.records import ToolAnswer, ToolRequest, Turn
+from workflows.catalog import HANDOFF, MODEL_TURN, TOOL_READ, TOOL_RUN
+from workflows.records import ToolAnswer, ToolRequest, Turn, Usage
 
 TRACER = "perdure"
 PROVIDER = "openai"
 """The flavour of the requests: whoever answers them speaks OpenAI's protocol."""
+Closing = tuple[Span, int]
+"""A span, and the Unix nanoseconds at which it ends."""
 
 
 class StepSpans:
@@ -52,9 +56,14 @@ class StepSpans:
         """Makes the span of an attempt that has ended; its parent is the execution that asked for it."""
         if not isinstance(event, Step) or not trace.get_current_span().get_span_context().is_valid:
             return
-        kind = SpanKind.CLIENT if event.activity == MODEL_TURN.name else SpanKind.INTERNAL
+        kind = SpanKind.CLIENT if event.activity in (MODEL_TURN.name, HANDOFF.name) else SpanKind.INTERNAL
+        source = event.notes.get("source")
         span = self._tracer.start_span(
-            name_of(event), kind=kind, attributes=attributes_of(event, self._content), start_time=event.began
+            name_of(event),
+            kind=kind,
+            attributes=attributes_of(event, self._content),
+            links=[] if source is None else [Link(source, {"perdure.link": "forked_from"})],
+            start_time=event.began,
         )
         if event.error is not None:
             span.set_status(Status(StatusCode.ERROR, event.error_type))
@@ -74,29 +83,39 @@ def attributes_of(step: Step, content: bool) -> dict[str, Any]:
         "gen_ai.conversation.id": step.workflow_id,
         "perdure.attempt": step.attempt,
         "perdure.recorded": step.recorded,
+        **versions_of(step),
     }
     if step.turn is not None:
         found["perdure.turn"] = step.turn
     if step.error_type is not None:
         found["error.type"] = step.error_type
-    if step.activity == MODEL_TURN.name:
-        found |= {"gen_ai.operation.name": "chat", "gen_ai.provider.name": PROVIDER}
+    if step.activity in (MODEL_TURN.name, HANDOFF.name):
+        found |= {"gen_ai.operation.name": "chat", "gen_ai.provider.name": PROVIDER, **_used(step.usage)}
         if isinstance(step.result, Turn):
-            found |= _chat(step, step.result, content)
+            found |= _chat(step.result, content)
     elif step.activity in (TOOL_RUN.name, TOOL_READ.name) and isinstance(step.request, ToolRequest):
         found |= _tool(step.request, step.result, content)
     return found
 
 
-def _chat(step: Step, turn: Turn, content: bool) -> dict[str, Any]:
+def versions_of(what: Step | Ended) -> dict[str, str]:
+    """The versions and digests that a checkpoint and the result record too, as attributes."""
+    return {f"perdure.version.{name}": version for name, version in what.versions.items() if version}
+
+
+def _used(usage: Usage | None) -> dict[str, Any]:
+    if usage is None:
+        return {}
+    return {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "perdure.cost_usd": usage.cost_usd,
+    }
+
+
+def _chat(turn: Turn, content: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"gen_ai.response.model": turn.model, "perdure.kind": turn.kind}
-    if not step.recorded:  # else the attempt that asked has counted it
-        found |= {
-            "gen_ai.usage.input_tokens": turn.usage.input_tokens,
-            "gen_ai.usage.output_tokens": turn.usage.output_tokens,
-            "gen_ai.usage.cache_read.input_tokens": turn.usage.cached_tokens,
-            "perdure.cost_usd": turn.usage.cost_usd,
-        }
     if content:
         found["gen_ai.output.messages"] = turn.output or turn.text
     return found
@@ -192,15 +211,19 @@ class _Traced(WorkflowInboundInterceptor):
     def waits(self) -> None:
         """The spans of what was decided since the last time. In a replay they are made and not exported, so that the
         ids of what follows are the same."""
-        for waited in self.decided.fresh():
-            _wait_span(waited, self.here)
+        for span, end in self._waits():
+            span.end(end)
+
+    def _waits(self) -> list[Closing]:
+        return [_wait_span(waited, self.here) for waited in self.decided.fresh()]
 
     def _end(self, span: Span, ended: Ended) -> None:
-        self.waits()
+        spans = self._waits()
         name, _, version = ended.bundle.partition("@")
         if name:
             span.update_name(f"invoke_agent {name}")
             span.set_attributes({"gen_ai.agent.name": name, "gen_ai.agent.version": version})
+        span.set_attributes(versions_of(ended))
         span.set_attributes({"perdure.status": ended.status, "perdure.turns": ended.turns})
         if ended.status in ("failed", "cancelled"):
             span.set_status(Status(StatusCode.ERROR, ended.status))
@@ -212,10 +235,17 @@ class _Traced(WorkflowInboundInterceptor):
                     "perdure.cost_usd": ended.cost_usd,
                 }
             )
-        span.end(int(ended.ended.timestamp() * 1e9))
+        if not workflow.unsafe.is_replaying_history_events():
+            spans.append((span, int(ended.ended.timestamp() * 1e9)))
+            hold(ended.run_id, lambda: _close(spans))
 
 
-def _wait_span(waited: Waited, context: otel.Context | None) -> None:
+def _close(spans: Sequence[Closing]) -> None:
+    for span, end in spans:
+        span.end(end)
+
+
+def _wait_span(waited: Waited, context: otel.Context | None) -> Closing:
     attributes = {"perdure.code": waited.code, "perdure.kind": waited.kind, "perdure.outcome": waited.outcome}
     if waited.tool:
         attributes["gen_ai.tool.name"] = waited.tool
@@ -225,7 +255,7 @@ def _wait_span(waited: Waited, context: otel.Context | None) -> None:
         attributes=attributes,
         start_time=int(waited.asked.timestamp() * 1e9),
     )
-    span.end(int(waited.decided.timestamp() * 1e9))
+    return span, int(waited.decided.timestamp() * 1e9)
 
 
 class _TracedOut(WorkflowOutboundInterceptor):

@@ -5,12 +5,11 @@ An observer can never fail a run: what it raises is logged, once for each kind.
 
 import logging
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import is_cancelled_exception
 from temporalio.worker import (
-    ContinueAsNewInput,
     ExecuteWorkflowInput,
     Interceptor,
     StartActivityInput,
@@ -20,6 +19,7 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
+from workers.endings import hold
 from workers.steps import Ended, Event, Observer, Resumed, Step, Waited
 from workflows.requests import Request
 
@@ -122,6 +122,7 @@ def ended_event(status: str) -> Ended:
         input_tokens=state.usage.input_tokens if state else 0,
         output_tokens=state.usage.output_tokens if state else 0,
         cost_usd=state.usage.cost_usd if state else 0.0,
+        versions=workflow.instance().versions_now() if opening else {},
     )
 
 
@@ -154,12 +155,20 @@ class _Inbound(WorkflowInboundInterceptor):
         self.flush(ended_event(str(result.get("status")) if isinstance(result, dict) else "completed"))
         return result
 
-    def flush(self, *events: Event) -> None:
-        """Tells what was decided since the last time, and these; nothing of it again in a replay."""
-        found = [*self.decided.fresh(), *events]
-        if not workflow.unsafe.is_replaying_history_events():
-            for event in found:
-                self.told.tell(event)
+    def flush(self, ended: Ended | None = None) -> None:
+        """Tells what was decided since the last time, and how the execution ended once that is taken; nothing of it
+        again in a replay."""
+        found: list[Event] = [*self.decided.fresh(), *([ended] if ended else [])]
+        if workflow.unsafe.is_replaying_history_events():
+            return
+        if ended is None:
+            self._tell(found)
+        else:
+            hold(ended.run_id, lambda: self._tell(found))
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.told.tell(event)
 
 
 class _Outbound(WorkflowOutboundInterceptor):
@@ -174,7 +183,3 @@ class _Outbound(WorkflowOutboundInterceptor):
     def start_local_activity(self, input: StartLocalActivityInput) -> Any:  # noqa: A002
         self._inbound.flush()
         return super().start_local_activity(input)
-
-    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002
-        self._inbound.flush()
-        super().continue_as_new(input)

@@ -28,6 +28,7 @@ from activities.turn import TurnActivities
 from activities.upgrading import UpgradeActivities
 from activities.world import World
 from workers.attributes import missing_search_attributes
+from workers.endings import settling
 from workers.life import finishing_time
 from workers.misfits import NoMisfits
 from workers.settings import Settings
@@ -161,13 +162,13 @@ def queues_of(settings: Settings, queues: Queues = "all") -> dict[str, int]:
 class ContextFreeRunner(SandboxedWorkflowRunner):
     """The sandbox, without a question that it is asked three times for each payload: in which context a converter is to
     work. Each question compiles and runs code inside the sandbox, and our converters take no context (see
-    docs/decisions/0010)."""
+    docs/decisions/0010). Its instances settle what is said of their end."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """An instance that answers at once."""
         instance = super().create_instance(det)
         setattr(instance, "get_serialization_context", lambda _: None)  # noqa: B010, the instance's own, not its class's
-        return instance
+        return settling(instance)
 
 
 def workflow_runner() -> SandboxedWorkflowRunner:

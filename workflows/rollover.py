@@ -66,7 +66,8 @@ class Rollover:
     def versions_now(self) -> dict[str, str]:
         """The versions of the bundle, and of the code that runs the workflow now."""
         version = workflow.info().get_current_deployment_version()
-        build = {} if version is None else {"build_id": version.build_id}
+        # an unversioned worker has a build id of the SDK's own making, which means nothing to anybody
+        build = {} if version is None else {"build_id": version.build_id if version.deployment_name else ""}
         return {**self.state.opened.versions, "workflow": WORKFLOW_VERSION, **build}
 
     def continue_as_new(self) -> NoReturn:

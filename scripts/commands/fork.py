@@ -180,5 +180,5 @@ def _show(found: Report, value: dict[str, Any]) -> None:
             if name == "after":
                 line(f"    undo: {effect['undo'] or 'its tool has no compensation'}")
     then, now = view["versions"]["then"], view["versions"]["now"]
-    changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in now if then.get(key) != now.get(key)]
+    changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in now if then.get(key, now[key]) != now[key]]
     line(f"Versions: {', '.join(changed) or 'the same as then'}")

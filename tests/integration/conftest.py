@@ -9,7 +9,9 @@ from temporalio.client import Client
 
 from scripts.embedded import EmbeddedTemporal
 from tests.integration.kit import Stack, replay
+from tests.integration.traced import telemetry_in_memory
 from workers.client import DATA_CONVERTER
+from workers.telemetry import Telemetry
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +20,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedTempora
     folder = tmp_path_factory.mktemp("temporal")
     with EmbeddedTemporal(folder, port=0, ui_port=0, ui=False, say=lambda _: None) as running:
         yield running
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    """Traces into memory."""
+    return telemetry_in_memory()
 
 
 @pytest.fixture

@@ -4,91 +4,16 @@ import statistics
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pytest
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from temporalio.client import Client
 
 from tests.integration.collector import Collector, Mood, collector
 from tests.integration.kit import Stack, call, calls, kill, pending, say, until
-from workers.exporting import trace_to
-from workers.inflight import InFlight
+from tests.integration.traced import Seen, check_whole, in_memory, options
 from workers.steps import Event, Step
 from workers.telemetry import Telemetry
-from workers.watching import Observers, Watch
-
-EXPORTER, TELEMETRY = InMemorySpanExporter(), Telemetry()
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A span, wherever it came from."""
-
-    name: str
-    trace: str
-    id: str
-    parent: str
-    attributes: dict[str, Any]
-    failed: bool
-
-
-@pytest.fixture
-def telemetry() -> Iterator[Telemetry]:
-    """Traces into memory. The tracer's provider is one for the whole process."""
-    if not TELEMETRY.plugins:
-        trace_to(TELEMETRY, Resource.create({}), SimpleSpanProcessor(EXPORTER), content=False)
-    EXPORTER.clear()
-    yield TELEMETRY
-    EXPORTER.clear()
-
-
-def in_memory() -> list[Seen]:
-    """The spans that were exported in this process."""
-    return [
-        Seen(
-            span.name,
-            f"{span.context.trace_id:032x}",
-            f"{span.context.span_id:016x}",
-            f"{span.parent.span_id:016x}" if span.parent else "",
-            dict(span.attributes or {}),
-            not span.status.is_ok and span.status.status_code.name == "ERROR",
-        )
-        for span in EXPORTER.get_finished_spans()
-        if span.context is not None
-    ]
-
-
-def check_whole(spans: Sequence[Seen], result: dict[str, Any], roots: int = 1) -> None:
-    """One trace, one root, every parent there, nothing twice, and the tokens of the result."""
-    ids = [span.id for span in spans]
-    assert len(set(ids)) == len(ids), f"a span came twice: {Counter(span.name for span in spans)}"
-    assert len({span.trace for span in spans}) == roots
-    assert len([span for span in spans if not span.parent]) == roots
-    assert [span.name for span in spans if span.parent and span.parent not in ids] == []
-    for kind in ("input_tokens", "output_tokens"):
-        chats = [span.attributes.get(f"gen_ai.usage.{kind}", 0) for span in spans if span.name.startswith("chat")]
-        assert sum(chats) == result["usage"][kind]
-        last = [
-            span.attributes[f"gen_ai.usage.{kind}"]
-            for span in spans
-            if span.name.startswith("invoke_agent") and f"gen_ai.usage.{kind}" in span.attributes
-        ]
-        assert last == [result["usage"][kind]]
-
-
-def options(telemetry: Telemetry, seen: list[Event]) -> dict[str, Any]:
-    """What a traced worker is made with."""
-    observers = Observers(seen.append, *telemetry.observers)
-    return {
-        "plugins": telemetry.plugins,
-        "interceptors": [InFlight(observers), Watch(observers), *telemetry.interceptors],
-    }
 
 
 class Fails:
@@ -141,6 +66,11 @@ async def test_a_run_with_parallel_tools_an_approval_a_model_retry_and_a_rollove
         "wait approval": 1,
         "run.close": 1,
     }
+    wanted = {f"perdure.version.{name}": version for name, version in result["versions"].items() if version}
+    assert {"perdure.version.prompt", "perdure.version.prompt_digest", "perdure.version.bundle_digest"} < set(wanted)
+    for span in spans:
+        if not (span.failed or span.name.startswith("wait") or span.name == "run.close"):
+            assert {k: v for k, v in span.attributes.items() if k.startswith("perdure.version.")} == wanted, span.name
     root = next(span for span in spans if not span.parent)
     assert root.attributes["perdure.status"] == "rolled_over"
     second = next(span for span in spans if span.parent == root.id and span.name.startswith("invoke_agent"))
