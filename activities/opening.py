@@ -95,6 +95,7 @@ class OpenActivities:
             structured=wanted.output_schema is not None,
             **terms_of(manifest),
             search_attributes=self._world.has_search_attributes,
+            shows_digest=self._world.shows_digest,
             repeat=wanted.repeat or manifest.file.effects.repeat,
             requester=wanted.by or (await starter() if approvals.distinct_from_requester else None),
             ancestry=past.ancestry,

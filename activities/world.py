@@ -25,7 +25,8 @@ MEMORY_TOOLS = "activities.tools.memory"
 
 
 class World:
-    """The parts, wired. `has_search_attributes` is what the worker found in its namespace."""
+    """The parts, wired. `has_search_attributes` is what the worker found in its namespace; `shows_digest`: whether the
+    one for the bundle's digest is among them."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class World:
         private_hosts: Sequence[str] = (),
         build_id: str = "",
         has_search_attributes: bool = False,
+        shows_digest: bool = False,
     ) -> None:
         self.store, self.registry, self.executor = store, registry, executor
         self.secrets = spellings([*(credentials or {}).values(), *secrets])
@@ -59,7 +61,7 @@ class World:
         self.credentials = dict(credentials or {})
         self.private_hosts = tuple(private_hosts)
         self.build_id = build_id
-        self.has_search_attributes = has_search_attributes
+        self.has_search_attributes, self.shows_digest = has_search_attributes, shows_digest
 
     def specs(self, globs: Sequence[str]) -> list[ToolSpec]:
         """The tools that a bundle's globs name. Raises UnknownTool, which names those that exist."""

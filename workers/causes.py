@@ -56,7 +56,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class Seen:
-    """What visibility says of a run. `build`: the version that it is pinned to."""
+    """What visibility says of a run. `digest`: of its bundle's manifest, where it says so; `build`: the version that it
+    is pinned to."""
 
     workflow_id: str
     run_id: str
@@ -66,6 +67,7 @@ class Seen:
     waiting_on: Sequence[str] = ()
     since: datetime | None = None
     bundle: str = ""
+    digest: str = ""
     turn: int = 0
     cost_usd: float = 0.0
     problems: Sequence[str] = ()

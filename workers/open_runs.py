@@ -23,7 +23,7 @@ from temporalio.service import RPCError
 
 from workers.causes import Cause, Kind, Seen, from_description, from_visibility
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
-from workflows.showing import BUNDLE, COST, SINCE, STATUS, TURN, WAITING_ON
+from workflows.showing import BUNDLE, BUNDLE_DIGEST, COST, SINCE, STATUS, TURN, WAITING_ON
 
 TYPES = ("AgentRun", "ProjectRun")
 SHOWN = (
@@ -148,6 +148,7 @@ def _seen(row: Row) -> Seen:
         waiting_on=found.get(WAITING_ON) or (),
         since=found.get(SINCE),
         bundle=found.get(BUNDLE) or "",
+        digest=found.get(BUNDLE_DIGEST) or "",
         turn=found.get(TURN) or 0,
         cost_usd=found.get(COST) or 0.0,
         problems=found.get(PROBLEMS) or (),

@@ -27,7 +27,7 @@ from activities.tools.executor import Executor
 from activities.turn import TurnActivities
 from activities.upgrading import UpgradeActivities
 from activities.world import World
-from workers.attributes import missing_search_attributes
+from workers.attributes import BUNDLE_DIGEST, missing_search_attributes
 from workers.endings import settling
 from workers.life import finishing_time
 from workers.misfits import NoMisfits
@@ -71,6 +71,7 @@ PASSED_THROUGH = (
 async def make_world(client: Client, settings: Settings) -> World:
     """The world of this worker: store, tools, bundles, model servers."""
     await asyncio.to_thread(sandbox.problem)  # tried here, so that no turn waits for it
+    missing = await missing_search_attributes(client)
     return World(
         open_store(settings.store),
         load_tools(settings.tool_modules),
@@ -82,7 +83,8 @@ async def make_world(client: Client, settings: Settings) -> World:
         secrets=settings.secrets(),
         private_hosts=settings.private_hosts,
         build_id=settings.build_id,
-        has_search_attributes=not await missing_search_attributes(client),
+        has_search_attributes=not {*missing} - {BUNDLE_DIGEST},
+        shows_digest=not missing,
     )
 
 

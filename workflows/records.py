@@ -111,9 +111,12 @@ class OpenRequest(Record):
 
 
 class Opening(Record):
-    """What the opening decided: everything that stays fixed while the run lives. `ancestry`: the threads that this one
-    was forked from; `repeat`: what an equal request made there, or before a reset, means. `parent`: whom it works for;
-    `depth_left`: how many levels of sub-agents may be below it."""
+    """What the opening decided: everything that stays fixed while the run lives.
+
+    `ancestry`: the threads that this one was forked from; `repeat`: what an equal request made there, or before a
+    reset, means. `parent`: whom it works for; `depth_left`: how many levels of sub-agents may be below it.
+    `shows_digest`: the bundle's digest is among its search attributes.
+    """
 
     thread: str
     goal: str
@@ -132,6 +135,7 @@ class Opening(Record):
     history_bytes: int = 4_000_000
     max_faults: dict[str, int] = Field(default_factory=dict)
     search_attributes: bool = False
+    shows_digest: bool = False
     repeat: Repeat = "ask"
     on_end: OnEnd = "keep"
     ancestry: list[str] = Field(default_factory=list)

@@ -13,6 +13,7 @@ STATUS = SearchAttributeKey.for_keyword("PerdureStatus")
 WAITING_ON = SearchAttributeKey.for_keyword_list("PerdureWaitingOn")
 BUNDLE = SearchAttributeKey.for_keyword("PerdureBundle")
 TURN = SearchAttributeKey.for_int("PerdureTurn")
+BUNDLE_DIGEST = SearchAttributeKey.for_keyword("PerdureBundleDigest")
 COST = SearchAttributeKey.for_float("PerdureCost")
 SINCE = SearchAttributeKey.for_datetime("PerdureSince")
 SHOW_EVERY = 10
@@ -46,6 +47,7 @@ class Showing:
                 self.since = min((request.asked_at for request in state.requests.open()), default=workflow.now())
             self.shown = shown
             bundle = f"{state.opening.bundle.name}@{state.opening.bundle.version}"
+            digest = [BUNDLE_DIGEST.value_set(state.opening.bundle.digest)] if state.opening.shows_digest else []
             workflow.upsert_search_attributes(
                 [
                     STATUS.value_set(status),
@@ -54,6 +56,7 @@ class Showing:
                     TURN.value_set(state.used.turns),
                     COST.value_set(state.usage.cost_usd),
                     SINCE.value_set(self.since or workflow.now()),
+                    *digest,
                 ]
             )
 

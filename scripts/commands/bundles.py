@@ -18,6 +18,7 @@ from activities.store import Store, open_store
 from activities.tools import load_tools
 from activities.world import spec_of
 from scripts.commands.running import DONE, NO, Refused, run
+from workers.causes import Seen
 from workers.client import Unreachable, connect
 from workers.open_runs import listed
 from workers.settings import Settings, read_settings
@@ -111,49 +112,71 @@ async def _differ(one: str, other: str, as_json: bool) -> int:
 async def _list(wanted: str, as_json: bool) -> int:
     settings = read_settings()
     known, runs = await _Known(settings).read(), await _runs(settings)
-    lines: list[dict[str, Any]] = []
-    for name, version in known.names():
-        if wanted and wanted not in (name, f"{name}@{version}"):
-            continue
-        used = [] if runs is None else runs.get(f"{name}@{version}", [])
-        lines.append(
-            {
-                "bundle": f"{name}@{version}",
-                "digests": sorted(known.stored[name, version]),
-                "folder": str(known.folders[name, version]) if (name, version) in known.folders else None,
-                "changed": await known.changed((name, version)),
-                "open_runs": None if runs is None else sorted(used),
-            }
-        )
+    names = {f"{name}@{version}": (name, version) for name, version in known.names()}
+    lines = [
+        await _line(known, one, None if runs is None else [seen for seen in runs if seen.bundle == title])
+        for title, one in {**names, **{seen.bundle: _split(seen.bundle) for seen in runs or [] if seen.bundle}}.items()
+        if not wanted or wanted in (title, one[0])
+    ]
     if wanted and not lines:
         raise Refused(f"there is no bundle {wanted!r}")
     if as_json:
         print(json.dumps(lines, ensure_ascii=False, indent=1))
     else:
-        _show(lines, (runs or {}).get("", []))
+        _show(lines, [seen for seen in runs or [] if not seen.bundle])
     return NO if any(line["changed"] for line in lines) else DONE
 
 
-async def _runs(settings: Settings) -> dict[str, list[str]] | None:
-    """The open runs by bundle, under the empty name those that do not say it; None without Temporal."""
+def _split(bundle: str) -> tuple[str, str]:
+    name, _, version = bundle.partition("@")
+    return name, version
+
+
+async def _line(known: _Known, one: tuple[str, str], runs: list[Seen] | None) -> dict[str, Any]:
+    """A version with the open runs that use it, by the digest of the manifest that each is pinned to.
+
+    `elsewhere`: those whose manifest is not in this store: another installation's. `unsaid`: those that do not say a
+    digest. `open_runs` is without the former.
+    """
+    digests = sorted(known.stored[one])
+    by_digest: dict[str, list[str]] = defaultdict(list)
+    for seen in runs or []:
+        by_digest[seen.digest].append(seen.workflow_id)
+    unsaid = sorted(by_digest.pop("", []))
+    mine = {digest: sorted(by_digest.pop(digest)) for digest in digests if digest in by_digest}
+    return {
+        "bundle": "@".join(one),
+        "digests": digests,
+        "folder": str(known.folders[one]) if one in known.folders else None,
+        "changed": await known.changed(one),
+        "open_runs": None if runs is None else sorted([*unsaid, *(run for each in mine.values() for run in each)]),
+        "by_digest": mine,
+        "unsaid": unsaid,
+        "elsewhere": {digest: sorted(each) for digest, each in by_digest.items()},
+    }
+
+
+async def _runs(settings: Settings) -> list[Seen] | None:
+    """The open runs; None without Temporal."""
     try:
         client: Client = await connect(settings)
     except Unreachable:
         return None
-    found: dict[str, list[str]] = defaultdict(list)
-    async for seen in listed(client):
-        found[seen.bundle].append(seen.workflow_id)
-    return found
+    return [seen async for seen in listed(client)]
 
 
-def _show(lines: list[dict[str, Any]], unknown: list[str]) -> None:
+def _show(lines: list[dict[str, Any]], unknown: list[Seen]) -> None:
     console, table = Console(soft_wrap=True), Table("bundle", "digest", "open runs", "folder", box=None)
     for line in lines:
-        used = line["open_runs"]
-        shown = "?" if used is None else str(len(used)) + (f" ({', '.join(used[:SHOWN_RUNS])})" if used else "")
-        folder = "[red]changed since its first use[/] " if line["changed"] else ""
-        digests = ", ".join(digest[:12] for digest in line["digests"]) or "not used yet"
-        table.add_row(line["bundle"], digests, shown, folder + (line["folder"] or "gone; the store has it"))
+        place = line["folder"] or ("gone; the store has it" if line["digests"] else "not here")
+        place = ("[red]changed since its first use[/] " if line["changed"] else "") + place
+        rows = [(digest, line["by_digest"].get(digest, []), place) for digest in line["digests"] or [""]]
+        rows += [("not said", line["unsaid"], place)] if line["unsaid"] else []
+        rows += [(digest, runs, "of another installation") for digest, runs in line["elsewhere"].items()]
+        for number, (digest, runs, where) in enumerate(rows):
+            used = "?" if line["open_runs"] is None else str(len(runs))
+            used += f" ({', '.join(runs[:SHOWN_RUNS])})" if runs else ""
+            table.add_row(line["bundle"] if not number else "", digest[:12] or "not used yet", used, where)
     console.print(table)
-    if unknown:
-        console.print(f"{len(unknown)} open runs do not say which they use (`perdure setup` registers what is missing)")
+    if unknown or any(line["unsaid"] for line in lines):
+        console.print("some open runs do not say which they use (`perdure setup` registers what is missing)")

@@ -74,6 +74,41 @@ async def test_a_prompt_that_is_edited_changes_no_open_run_and_the_next_start_us
     assert {result["versions"]["bundle_digest"] for result in results} == used
 
 
+async def test_two_installations_with_one_name_and_version_are_told_apart(
+    stack: Stack, client: Client, tmp_path: Path
+) -> None:
+    other = Stack(stack.address, tmp_path / "other", f"{stack.name}-other")
+    for each, text in ((stack, "Here.\n"), (other, "There.\n")):
+        each.script("twice", say("one"))
+        each.bundle("twice", [])
+        (each.folder / "bundles" / "twice" / "1" / "prompt.md").write_text(text)
+        each.serve_model()
+    value = {"goal": "g", "bundle": "twice", "interactive": True}
+    try:
+        async with stack.worker(), other.worker():
+            runs = [await each.start(value) for each in (stack, other)]
+            handles = [client.get_workflow_handle(run) for run in runs]
+            for handle in handles:
+                await until(partial(waits, handle), 30, "the first answer")
+            mine, theirs = [(await handle.query("status"))["versions"]["bundle_digest"] for handle in handles]
+
+            async def listed() -> Any:
+                done = await stack.shell("perdure bundles twice@1 --json")
+                [line] = json.loads(done.stdout)
+                return line if line["elsewhere"] else None
+
+            line = await until(listed, 30, "the other installation's run")
+            shown = await stack.shell("perdure bundles twice")
+            for handle in handles:
+                await handle.execute_update("finish", {"by": "ann"})
+    finally:
+        other.close()
+    assert (line["digests"], line["open_runs"], line["by_digest"]) == ([mine], [runs[0]], {mine: [runs[0]]})
+    assert line["elsewhere"] == {theirs: [runs[1]]}
+    assert theirs[:12] in shown.stdout
+    assert "of another installation" in shown.stdout
+
+
 TOOL = '''
 from activities.tools import tool
 
