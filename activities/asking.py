@@ -1,13 +1,12 @@
 """The activity `message.judge`: what a person sent with a decision, held against what was asked."""
 
-import contextlib
-
 from temporalio import activity
 
 from activities.context import tool_message
 from activities.delegating import wants
 from activities.judge import digest_request, final_arguments, fingerprint, ruling, summarize
 from activities.policy import limits_of
+from activities.questions import no_answer
 from activities.schemas import misfit
 from activities.tools.bodies import to_text
 from activities.world import World
@@ -34,6 +33,9 @@ class AskActivities:
         spec = manifest.tool(request.call.tool)
         if spec is None or not isinstance(request.value, dict):
             return Verdict(ok=False, reason="the arguments must be a JSON object for a tool of this bundle")
+        # A model's "5" for a number is read as 5. What a person writes runs as written, or not at all.
+        if (fault := misfit(request.value, spec.parameters)) is not None:
+            return Verdict(ok=False, reason=f"the arguments do not fit: {fault}")
         try:
             final = final_arguments(self._world.registry, spec, request.value)
             asked = digest_request(spec, final)
@@ -56,19 +58,9 @@ class AskActivities:
         )
 
     async def _answer(self, request: JudgeRequest) -> Verdict:
-        """An answer must be one of the choices, or fit the schema, where the question has them."""
         asked = request.call.arguments or {}
-        choices, schema = asked.get("choices"), asked.get("schema")
-        if choices and request.value not in choices:
-            return Verdict(ok=False, reason=f"the answer must be one of: {', '.join(map(str, choices))}")
-        if schema:
-            with contextlib.suppress(
-                ValueError
-            ):  # the agent asked with a broken schema: any answer is better than none
-                if (fault := misfit(request.value, schema)) is not None:
-                    return Verdict(ok=False, reason=f"the answer does not satisfy the schema: {fault}")
-        elif not choices and not isinstance(request.value, str):
-            return Verdict(ok=False, reason="the answer must be a text")
+        if (reason := no_answer(asked, request.value)) is not None:
+            return Verdict(ok=False, reason=reason)
         text, _ = to_text(request.value)
         body = tool_message(request.call.id, request.call.tool, text)
         return Verdict(ok=True, body=await self._world.entries.put(request.thread, body, text))

@@ -186,7 +186,7 @@ class ToolActivities:
         if request.edited is not None:
             final = (await self._world.entries.get(request.thread, request.edited.sha256))["arguments"]
             shown = preview(json.dumps(final, ensure_ascii=False), 2000)
-            note = f"[{request.approved_by} edited the arguments; it ran with {shown}]"
+            note = f"[{request.approved_by} edited the arguments; it was called with {shown}]"
             body |= {"text": self._world.redact(f"{note}\n{text}"), "result": text}
         if request.call.effect != "read":  # before the outcome is on record, since another machine may go on from it
             await self._world.earlier.keep(request.thread, request.call.operation_id or "none")

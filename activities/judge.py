@@ -19,6 +19,7 @@ from activities.entries import Entries
 from activities.ledger import Ledger
 from activities.manifest import Manifest, ToolSpec, tool_digest, wire_name
 from activities.policy import limits_of, recovery_effect, rule_call
+from activities.questions import fits, unaskable
 from activities.repeats import repeated
 from activities.reply import RawCall
 from activities.structured import FINAL_TOOL
@@ -109,6 +110,8 @@ class Bench:
             same = self.seen[request_digest]
             return await self._answered(call_id, spec.name, message, f"The same as call {same}. It was not run again.")
         self.seen[request_digest] = call_id
+        if spec.question and (fault := unaskable(final, SHOWN_ARGUMENTS)) is not None:
+            return await self._answered(call_id, spec.name, message, f"{fault}. It was not asked.", "unfit")
         if self.cut and effect != "read":
             return await self._answered(call_id, spec.name, message, f"{_CUT}. The call was not run.", "truncated")
         decision, reason, timeout = self._rule(spec, final, message)
@@ -279,8 +282,7 @@ def fingerprint(manifest: Manifest, registry: Registry, spec: ToolSpec, final: d
 
 def short_arguments(final: dict[str, Any], most: int) -> dict[str, Any] | str:
     """The arguments themselves where their JSON is at most `most` bytes long, else how it begins."""
-    text = _json(final)
-    return final if len(text.encode("utf-8", "replace")) <= most else preview(text)
+    return final if fits(final, most) else preview(_json(final))
 
 
 def summarize(tool: str, final: dict[str, Any]) -> str:

@@ -101,7 +101,7 @@ def read_structured(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]
             continue
         try:
             wrong = misfit(value, schema)
-        except (ValueError, re.error) as error:
+        except ValueError as error:
             return None, f"Your final answer cannot be checked ({error})."
         if wrong is None and len(json.dumps(value)) > MOST_BYTES:
             return None, f"Your final answer is longer than {MOST_BYTES} bytes. Give a shorter one."

@@ -67,6 +67,10 @@ class Commands(TyperGroup):
 
 def main() -> None:
     """The entry point of the console script."""
+    for text in sys.argv[1:]:
+        if text.encode("utf-8", "replace").decode() != text:
+            print(f"perdure: an argument is not UTF-8: {text!a}", file=sys.stderr)
+            sys.exit(2)
     if sys.argv[1:] == ["--version"]:
         print(f"perdure {importlib.metadata.version('perdure')}")
         return

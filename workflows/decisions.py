@@ -28,7 +28,8 @@ class Decisions(Showing):
         request = self.state.requests.by_code.get(str(code))
         by = message.by if message is not None else None
         self.log(request, "rejected", by, source, reason=cut(reason), code=code)
-        self.publish()
+        self.publish_attributes()
+        self.draw_soon()
 
     def log(
         self,

@@ -61,7 +61,7 @@ def _asked(request: Request, workflow_id: str, state: RunState) -> str:
     lines = [f"### {request.kind} {request.code}{until}", fenced(request.question)]
     if request.judging is not None:
         lines.append(f"What somebody sent for it is being checked:\n{fenced(request.judging)}")
-    if request.kind != "question" and view["reason"]:
+    if request.kind != "question" and view["reason"] and view["reason"] not in request.question:
         lines.append(f"It asks because:\n{fenced(view['reason'])}")
     if request.call is not None:
         text = view["arguments"]

@@ -213,7 +213,10 @@ def parse(name: str, workflow_id: str, payloads: Sequence[RawValue | None]) -> M
             raise ValueError(f"it is {len(given.payload.data)} bytes long, and {MESSAGE_BYTES} are the most")
         body = decode_json(given)
         if isinstance(body, str):  # the Web UI sends what was typed as a JSON string
-            body = loads(body)
+            try:
+                body = loads(body)
+            except ValueError as error:
+                raise ValueError(f"a JSON object is wanted, not a text that holds none ({error})") from None
         if not isinstance(body, dict):
             raise ValueError(f"a JSON object is wanted, not {type_name(body)}")
         return MESSAGES[name].model_validate(body)

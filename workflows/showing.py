@@ -1,5 +1,6 @@
 """What a run shows while it lives: Current Details, search attributes, and the clock that counts its working time."""
 
+import asyncio
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +27,7 @@ class Showing:
     state: RunState
     ended: str | None
     shown: tuple[Any, ...]
+    _drawing: bool = False
     since: datetime | None = None
     """Since when the run has been in the state that is shown; since the oldest open request where there is one."""
 
@@ -35,9 +37,24 @@ class Showing:
 
     def publish(self) -> None:
         """Current Details, and the search attributes where the namespace has them and they changed."""
+        self.publish_attributes()
+        self._draw()
+
+    def draw_soon(self) -> None:
+        """Current Details, once for all messages that came together: a flood of them must not spend the time that one
+        workflow task has. It is no command, so when it happens is of no matter to a replay."""
+        if not self._drawing:
+            self._drawing = True
+            asyncio.get_running_loop().call_soon(self._draw)
+
+    def _draw(self) -> None:
+        self._drawing = False
+        workflow.set_current_details(details(self.state, workflow.info().workflow_id, self.shown_status()))
+
+    def publish_attributes(self) -> None:
+        """The search attributes, where the namespace has them and they changed."""
         state, status = self.state, self.shown_status()
         self._clock(status)
-        workflow.set_current_details(details(state, workflow.info().workflow_id, status))
         if state.opening is None or not state.opening.search_attributes:
             return
         waiting = state.waiting_on()

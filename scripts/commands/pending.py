@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from textwrap import indent
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +25,12 @@ Item = dict[str, Any]
 AT_ONCE = 20
 QUERY_SECONDS = 10
 OPEN = "ExecutionStatus = 'Running' AND WorkflowType = 'AgentRun'"
+SHORTER = {
+    "approval": "perdure approve {0}, perdure deny {0}",
+    "question": "perdure answer {0} TEXT",
+    "review": "perdure resolve {0} happened|not_happened|give_up",
+}
+"""The same decisions by this command."""
 WAITING = f"{OPEN} AND (PerdureStatus IS NULL OR PerdureWaitingOn IS NOT NULL)"
 
 
@@ -40,7 +47,7 @@ def pending(
 
 async def _pending(run_id: str | None, kind: str | None, as_json: bool) -> int:
     client = await connect()
-    items, silent = await of_run(client, run_id) if run_id else await of_all(client)
+    items, silent = await of_run(client, run_id) if run_id is not None else await of_all(client)
     items = [item for item in items if kind in (None, item["kind"])]
     for workflow_id in silent:
         print(f"perdure: {workflow_id}: no worker answered; is one running?", file=sys.stderr)
@@ -98,18 +105,20 @@ async def find_by_code(client: Client, code: str, run_id: str | None) -> Item:
     Refused when there is none, or several without `run_id`."""
     wanted, silent = code.strip().upper(), list[str]()
     for every in (False, True):
-        items, silent = await of_run(client, run_id) if run_id else await of_all(client, every)
+        items, silent = await of_run(client, run_id) if run_id is not None else await of_all(client, every)
         matching = [item for item in items if item["code"] == wanted]
         if len(matching) == 1:
             return matching[0]
         if matching:
             owners = ", ".join(str(item["owner"]) for item in matching)
             raise Refused(f"several runs have a request {wanted}: say which with --run: {owners}")
-    owner = run_id or await _decided_by(client, wanted)
+    owner = run_id if run_id is not None else await _decided_by(client, wanted)
     if owner is not None:
         return {"code": wanted, "owner": owner, "arguments": None}
     more = f"; no worker answered for: {', '.join(silent[:5])}" if silent else ""
-    raise Refused(f"no run that is open has a request {wanted}; it may have ended{more}")
+    raise Refused(
+        f"no run that is open has a request {wanted}; it may have ended (a run that has: --run WORKFLOW-ID){more}"
+    )
 
 
 async def _decided_by(client: Client, code: str) -> str | None:
@@ -128,15 +137,19 @@ def show(item: Item) -> None:
     out = console()
     until = f", until {item['deadline']}" if item["deadline"] else ""
     out.print(f"[bold yellow]{item['code']}[/] {item['kind']} of [bold]{escape(plain(item['owner']))}[/]{until}")
-    out.print(Text(f"  {plain(item['question'])}"))
-    if item.get("reason") and item["kind"] != "question":
-        out.print(Text(f"  It asks because: {plain(item['reason'])}", style="dim"))
-    if item["arguments"] is not None:
-        arguments = item["arguments"]
+    out.print(Text(indent(plain(item["question"]), "  ")))
+    reason, arguments = item.get("reason"), item["arguments"]
+    if reason and item["kind"] != "question" and reason not in item["question"]:
+        out.print(Text(indent(f"It asks because: {plain(reason)}", "  "), style="dim"))
+    if item["kind"] == "question" and isinstance(arguments, dict):  # its text stands above; mostly it has no more
+        arguments = {name: value for name, value in arguments.items() if name != "question" and value is not None}
+    if arguments:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=1)
-        out.print(Text(f"  {item['tool']}: {plain(text)}"))
+        out.print(Text(indent(f"{item['tool']}: {plain(text)}", "  ")))
     for line in item["commands"].values():
         print(f"  {line}")  # as it is, unwrapped, to be copied
+    if item["kind"] in SHORTER:
+        out.print(Text(f"  or: {SHORTER[item['kind']].format(item['code'])}", style="dim"))
     print()
 
 

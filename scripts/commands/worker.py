@@ -96,7 +96,7 @@ async def _banner(console: Console, client: Client, world: World, settings: Sett
     console.print(
         f"perdure worker: {queue} on {slots} of {client.namespace!r} at {client.service_client.config.target_host}"
     )
-    console.print(f"store: {world.store!r}; workspaces: {world.workspaces}", soft_wrap=True)
+    console.print(f"store: {world.store!r}; workspaces: {settings.workspaces}", soft_wrap=True)
     console.print(f"bundles: {', '.join(f'{n}@{v}' for n, vs in world.bundles.known().items() for v in vs)}")
     console.print(f"tools: {', '.join(tool.name for tool in world.registry)}")
     if settings.health is not None:

@@ -36,7 +36,7 @@ async def test_one_turn_of_all_fates(stack: Stack, client: Client) -> None:
     policy = [
         {"tool": "write_file", "when": "arguments.path == 'auto.txt'", "decision": "allow"},
         {"tool": "write_file", "when": "arguments.path == 'never.txt'", "decision": "deny", "reason": "not that"},
-        {"tool": "write_file", "when": "arguments.path == 'late.txt'", "decision": "ask", "timeout": "3s"},
+        {"tool": "write_file", "when": "arguments.path == 'late.txt'", "decision": "ask", "timeout": "10s"},
     ]
     stack.bundle("fates", ["write_file"], policy=policy)
     stack.serve_model()

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowUpdateFailedError
 
 from tests.integration.kit import ROOT, Stack, call, kill, pending, say, until
 
@@ -42,6 +42,11 @@ async def test_a_default_or_a_description_that_changed_meanwhile_asks_again(
     worker = deploy(stack, tmp_path, 1, "Pay.")
     asked = (await pending(handle, 1, SLOW))[0]
     assert asked["arguments"] == {"to": "bob", "amount": 1}
+    for amount in ("5", True, 5.5):  # a person's edit runs as it was written, or not at all
+        edit = {"code": asked["code"], "by": "alice", "arguments": {"to": "bob", "amount": amount}}
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await handle.execute_update("approve", edit)
+        assert "amount: it is not of type" in str(refused.value.cause)
 
     async def another() -> Any:
         return [item for item in await handle.query("pending") if item["code"] not in codes]

@@ -115,7 +115,7 @@ async def test_a_final_answer_must_satisfy_its_schema(stack: Stack, client: Clie
     got = [case.result["structured"] for case in (fenced, mended, by_tool, refused) if case.result]
     assert got == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
     assert (never.ended, len(never.asked)) == ("InvalidModelOutput", 3)
-    assert "n: 'x' is not of type 'integer'" in never.failure.message
+    assert 'n: it is not of type "integer"' in never.failure.message
     assert len(refused.asked) == 3  # refused once, remembered by the run
 
 

@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from tests.integration.kit import Stack, call, calls, pending, say, until
+from workers.worker import WORKFLOWS
+from workflows import showing
 
 SLOW = 90
 
@@ -128,6 +132,8 @@ async def test_questions_take_texts_choices_and_typed_answers(stack: Stack, clie
         ("ask_human", {"question": "Which size?", "choices": ["S", 'M\'s "best"']}),
         ("ask_human", {"question": "How many?", "schema": schema}),
         ("ask_human", {"question": "Never?"}),
+        ("ask_human", {"question": "Long?", "choices": ["x" * 20_000]}),
+        ("ask_human", {"question": "Broken?", "schema": {"type": "strange"}}),
     )
     stack.script("asks", calls(*asked), say("done"))
     stack.bundle("asks", ["ask_human"])
@@ -149,6 +155,8 @@ async def test_questions_take_texts_choices_and_typed_answers(stack: Stack, clie
     assert answers["1.1"] == "S"
     assert json.loads(answers["1.2"]) == {"n": 3}
     assert "not your business" in answers["1.3"]
+    assert "16384 bytes at most. It was not asked" in answers["1.4"]
+    assert "no JSON Schema" in answers["1.5"]
     assert [each["decision"] for each in result["decisions"] if each["decision"] != "rejected"] == [
         *(["answered"] * 3),
         "denied",
@@ -246,3 +254,36 @@ async def test_a_message_that_nobody_will_read_is_recorded(stack: Stack, client:
     assert result["status"] == "denied"
     assert [(each["decision"], each["by"]) for each in result["decisions"]] == [("denied", "a"), ("rejected", "zoe")]
     assert "before it was read" in result["decisions"][1]["reason"]
+
+
+async def test_a_flood_of_signals_that_cannot_be_used_is_shown_once_and_leaves_the_good_one_its_effect(
+    stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them come to one workflow task, and the SDK fails a task that takes 2 s."""
+    stack.script("flood", call("write_file", path="a.txt", content="A"), say("done"))
+    stack.bundle("flood", ["write_file"])
+    stack.serve_model()
+    async with stack.worker(max_cached_workflows=0):
+        run = await stack.start({"goal": "write", "bundle": "flood"})
+        handle = client.get_workflow_handle(run)
+        code = (await pending(handle, 1, SLOW))[0]["code"]
+    for _ in range(8):  # while no worker is there
+        await asyncio.gather(*(handle.signal("approve", {"code": "ZZZZ", "by": "mallory"}) for _ in range(50)))
+    await handle.signal("approve", {"code": code, "by": "alice"})
+    async with stack.worker():
+        result = await asyncio.wait_for(handle.result(), SLOW)
+    assert result["status"] == "completed"
+    assert [effect["status"] for effect in result["effects"]] == ["COMMITTED"]
+    assert Counter(each["decision"] for each in result["decisions"])["approved"] == 1
+    drawn: list[str] = []
+
+    def draw(_: Any, workflow_id: str, status: str) -> str:
+        drawn.append(status)
+        return workflow_id
+
+    monkeypatch.setattr(showing, "details", draw)
+    replayer = Replayer(
+        workflows=WORKFLOWS, data_converter=stack.converter(worker=True), workflow_runner=UnsandboxedWorkflowRunner()
+    )
+    await replayer.replay_workflow(await handle.fetch_history())
+    assert 0 < len(drawn) < 50

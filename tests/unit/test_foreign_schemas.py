@@ -12,7 +12,7 @@ POINT = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "$defs": 
 def test_a_reference_inside_the_schema_is_followed() -> None:
     check_schema(POINT)
     assert misfit({"n": 1}, POINT) is None
-    assert misfit({"n": "x"}, POINT) == "n: 'x' is not of type 'integer'"
+    assert misfit({"n": "x"}, POINT) == 'n: it is not of type "integer"'
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,9 @@ def test_a_reference_inside_the_schema_is_followed() -> None:
         ({"items": {"$dynamicRef": "other.json"}}, "leads outside"),
         ({"type": 7}, "no JSON Schema"),
         ({"$ref": "#/nowhere"}, "leads outside"),
-        ({"$ref": "#"}, "circle"),
+        ({"$schema": "http://example.com/own"}, "leads outside"),
+        ({"pattern": "("}, "no JSON Schema"),
+        ({"pattern": "\ud800"}, "cannot be read"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_without_a_request(
@@ -35,3 +37,28 @@ def test_a_schema_that_cannot_be_used_is_refused_without_a_request(
     monkeypatch.setattr("socket.socket.connect", forbidden)
     with pytest.raises(ValueError, match=said):
         misfit({"a": 1}, schema)
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|a)*(?!c)b$", "^(a*)*\\1$"])
+def test_a_pattern_that_backtracks_for_ever_ends_at_once(pattern: str) -> None:
+    said = misfit("a" * 5_000 + "!", {"type": "string", "pattern": pattern})
+    assert said is not None
+    assert "does not match" in said or "backtracking" in said
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "said"),
+    [
+        ("12", {"pattern": r"^\p{L}+$"}, "does not match"),
+        ("äb", {"pattern": r"^\p{L}+$"}, None),
+        (10**400, {"multipleOf": 2}, None),
+        (10**400 + 1, {"multipleOf": 2}, "not a multiple"),
+        ("\ud800", {"type": "string"}, "cannot be checked"),
+        ({"a": {"a": {}}}, {"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "required"),
+        ("x", {"$ref": "#"}, None),
+        ({"$ref": 1}, {"properties": {"$ref": {"type": "integer"}}}, None),
+    ],
+)
+def test_a_value_is_checked_as_the_schema_means_it(value: Any, schema: Any, said: str | None) -> None:
+    found = misfit(value, schema)
+    assert found is None if said is None else found is not None and said in found

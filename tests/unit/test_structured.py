@@ -31,7 +31,7 @@ def test_the_answer_is_found_in_fences_and_prose(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("none", "is not JSON"), ('{"n": "x"}', "n: 'x' is not of type 'integer'"), ("{}", "'n' is a required property")],
+    [("none", "is not JSON"), ('{"n": "x"}', 'n: it is not of type "integer"'), ("{}", '"n" is a required property')],
 )
 def test_what_is_wrong_is_said(text: str, said: str) -> None:
     value, nudge = read_structured(text, SCHEMA)
