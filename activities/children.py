@@ -7,6 +7,7 @@ with is in its memo. These activities ask the service for what it knows; nothing
 
 import asyncio
 import json
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -94,8 +95,33 @@ def started(tool: str, body: dict[str, Any]) -> Child | None:
 
 def _asked(wanted: ChildStart) -> str:
     """What makes two starts the same one; the budget depends on what was left at the time."""
-    asked = {name: value for name, value in wanted.given.items() if name in ("goal", "bundle", "inputs")}
+    named = ("goal", "bundle", "inputs", "output_schema", "workspace")
+    asked = {name: value for name, value in wanted.given.items() if name in named}
     return digest([asked, wanted.parent.workflow_id, wanted.parent.run])
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended: its status, the same in words, the result of one that has one, and what it cost."""
+
+    status: str
+    said: str
+    result: dict[str, Any]
+    used: dict[str, float]
+    usage: Usage
+
+
+async def end_of(client: Client, child: Child, last: dict[str, float]) -> Ended:
+    """How the child ended; `last` is what it said last of its costs. Raises StillOpen while it has not ended."""
+    described = await _ended(client, child)
+    status, said, result = await _outcome(client, described)
+    used, usage = _costs(result) if result else await _asked_costs(client, described, last)
+    return Ended(status, said, result, used, usage)
+
+
+def short(structured: Any) -> Any:
+    """A structured answer; None for one that is too long to travel."""
+    return None if len(json.dumps(structured)) > STRUCTURED_BYTES else structured
 
 
 class ChildActivities:
@@ -125,18 +151,18 @@ class ChildActivities:
     @activity.defn(name=CHILD_END.name)
     async def end(self, request: ChildRequest) -> ChildEnd:
         """How the child ended, as an answer for the model. Fails while it has not ended."""
-        client, child = activity.client(), request.child
-        described = await _ended(client, child)
-        status, said, result = await _outcome(client, described)
-        used, usage = _costs(result) if result else await _asked_costs(client, described, request)
+        ended = await end_of(activity.client(), request.child, request.last)
         note = f"[{request.edited_by} edited the arguments of this call]\n" if request.edited_by else ""
-        text = self._world.redact(f"{note}{said}")
+        text = self._world.redact(f"{note}{ended.said}")
         body = tool_message(request.call, request.tool, text)
-        structured = result.get("structured")
-        if len(json.dumps(structured)) > STRUCTURED_BYTES:
-            structured = None
         answer = await self._world.entries.put(request.thread, body, text)
-        return ChildEnd(status=status, answer=answer, used=used, usage=usage, structured=structured)
+        return ChildEnd(
+            status=ended.status,
+            answer=answer,
+            used=ended.used,
+            usage=ended.usage,
+            structured=short(ended.result.get("structured")),
+        )
 
 
 async def _described(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
@@ -204,7 +230,7 @@ def _costs(result: dict[str, Any]) -> tuple[dict[str, float], Usage]:
 
 
 async def _asked_costs(
-    client: Client, described: WorkflowExecutionDescription | None, request: ChildRequest
+    client: Client, described: WorkflowExecutionDescription | None, last: dict[str, float]
 ) -> tuple[dict[str, float], Usage]:
     """What a run used that left no result: what it says when it is asked, else what it said last."""
     if described is not None:
@@ -216,6 +242,5 @@ async def _asked_costs(
             if activity.info().attempt < 3:
                 raise
             activity.logger.warning("%s does not say what it used: %s", described.id, error.message)
-    last = request.last
     tokens, cost = int(last.get("tokens", 0)), last.get("cost_usd", 0.0)
     return last, Usage(input_tokens=tokens, cost_usd=cost, estimated=True)

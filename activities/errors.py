@@ -6,7 +6,7 @@
         ├── the model's: ModelRequestRejected, ModelUnavailable, ContextOverflow, InvalidModelOutput
         ├── the record's: CheckpointConflict
         ├── mendable, so the run is parked: CheckpointDamaged, StoreUnavailable, BundleUnavailable, RateLimited,
-        │   IncompatiblePayload
+        │   IncompatiblePayload, NotIsolated, RepositoryUnavailable
         └── passing, so the server tries again: ModelTrouble
 
 What a tool says of itself is not here: it is an answer to the model, not an exception.
@@ -80,6 +80,14 @@ class ModelTrouble(Failure):
 
 class WorkspaceUnavailable(Failure):
     """The files of the run's workspace cannot be had: the store lacks one, or the disk does not take it."""
+
+
+class NotIsolated(Failure):
+    """This worker cannot isolate commands, and the project's own ask nobody."""
+
+
+class RepositoryUnavailable(Failure):
+    """The repository of the project cannot be read or written on this worker."""
 
 
 class RateLimited(Failure):

@@ -159,6 +159,17 @@ class Approvals(Part):
         return sorted({notice.after for notice in self.notify})
 
 
+class ProjectRules(Part):
+    """How projects with this coder are worked on: after how many rejections of a task a person is asked, how many
+    passing tasks are checked again before each task, whether an evaluator grades (else a task passes by its checks),
+    and the seconds that one check command may take."""
+
+    tries: Annotated[int, Field(gt=0)] = 3
+    verify: Annotated[int, Field(ge=0)] = 2
+    grade: bool = True
+    check: Annotated[Seconds, Field(gt=0, le=3600)] = 600.0
+
+
 class BundleFile(Part):
     """All of bundle.toml. Tables that are named like a tool are that tool's options."""
 
@@ -173,6 +184,7 @@ class BundleFile(Part):
     effects: Effects = Effects()
     limits: Caps = Caps()
     approvals: Approvals = Approvals()
+    project: ProjectRules = ProjectRules()
     options: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     @field_validator("versions")

@@ -13,6 +13,7 @@ from activities.durations import Seconds
 from activities.edits import INPUTS
 from activities.errors import InvalidInput
 from activities.fork_input import ForkInput, Nothing, pinned
+from activities.handing import hand_over
 from activities.manifest import Caps, Manifest
 from activities.schemas import check_schema
 from activities.world import World
@@ -20,7 +21,7 @@ from workflows.catalog import OPEN
 from workflows.keys import thread_name
 from workflows.lineage import Parent
 from workflows.messages import Amount, Count, Name, decode_json, explain, type_name
-from workflows.records import Limits, Opening, OpenRequest, Repeat
+from workflows.records import Files, Limits, Opening, OpenRequest, Repeat, Workspace
 
 EXAMPLE = """temporal workflow start --type AgentRun --task-queue perdure --input '{"goal": "what to do"}'"""
 
@@ -44,6 +45,12 @@ class Lineage(Parent):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class Given(Workspace):
+    """The workspace that a run begins with: what another run left. A project gives it to its sessions."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
 class RunInput(BaseModel):
     """What a run may be started with."""
 
@@ -59,6 +66,7 @@ class RunInput(BaseModel):
     by: Name | None = None
     fork: ForkInput | None = None
     parent: Lineage | None = None
+    workspace: Given | None = None
 
 
 class OpenActivities:
@@ -80,7 +88,8 @@ class OpenActivities:
             bundle, manifest = await self._world.bundles.pin(wanted.bundle or "assistant", self._world.specs)
         approvals = manifest.file.approvals
         versions = manifest.versions(bundle.digest, self._world.build_id)
-        head = past.record or await self._first_checkpoint(thread, request.branch, wanted, versions)
+        files = Files() if wanted.workspace is None else await hand_over(self._world, wanted.workspace, thread)
+        head = past.record or await self._first_checkpoint(thread, request.branch, wanted, versions, files)
         return Opening(
             thread=thread,
             goal=preview(wanted.goal or ""),
@@ -101,10 +110,11 @@ class OpenActivities:
             ancestry=past.ancestry,
             parent=wanted.parent,
             depth_left=depth_left(manifest, wanted.parent),
+            files=files,
         )
 
     async def _first_checkpoint(
-        self, thread: str, branch: str, wanted: RunInput, versions: dict[str, str]
+        self, thread: str, branch: str, wanted: RunInput, versions: dict[str, str], files: Files
     ) -> Checkpoint:
         body: dict[str, Any] = {"role": "user", "text": first_message(wanted)}
         if wanted.output_schema is not None:
@@ -117,7 +127,11 @@ class OpenActivities:
                 sequence=0,
                 parent=None,
                 step_id="open",
-                inputs=Inputs(entries=[entry.sha256], request_digest=digest([entry.sha256, versions["bundle_digest"]])),
+                inputs=Inputs(
+                    entries=[entry.sha256],
+                    request_digest=digest([entry.sha256, versions["bundle_digest"]]),
+                    files=files,
+                ),
                 versions=versions,
                 timestamp=now_iso(),
             )
@@ -163,7 +177,7 @@ def check_combination(wanted: RunInput) -> None:
         if wanted.goal is None:
             raise ValueError("field `goal` is missing")
         return
-    for name in ("inputs", "output_schema"):
+    for name in ("inputs", "output_schema", "workspace"):
         if getattr(wanted, name) is not None:
             raise ValueError(f"field `{name}` cannot be given with `fork`: edit message 0 instead")
 

@@ -35,6 +35,7 @@ AT_ONCE = 16
 SMALL_LISTING = 300
 MANY_CHANGES = 8
 INDEX = ".perdure-index"
+SCRATCH = ".perdure-scratch"
 CACHED = 200
 
 
@@ -156,6 +157,16 @@ class Workspaces:
         if sha256(data) != kept.sha256:
             raise WorkspaceUnavailable(f"{key} has other content than its name says")
         return data
+
+    async def lay_out(self, thread: str, files: Files, root: Path) -> None:
+        """Makes an empty folder what the record says: a copy that nothing is kept of. Raises WorkspaceUnavailable."""
+        for path, kept in (await self.listing(thread, files)).items():
+            data = None if kept.sha256 is None else await self.content(thread, kept)
+            await asyncio.to_thread(folders.put, root, path, kept, data)
+
+    def scratch(self, name: str) -> Path:
+        """A folder of that name beside the workspaces, where no tool reaches; it may be there."""
+        return self._folder / SCRATCH / name
 
     async def check(self, thread: str, files: Files) -> None:
         """Raises WorkspaceUnavailable unless everything that the record names is in the store."""

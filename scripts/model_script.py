@@ -14,6 +14,9 @@ A script is a TOML file; its name without `.toml` is the model's name:
     tool = "crm.find"            # or crm__find
     arguments = { url = "${sites}/index.html" }
 
+With `when = ["text", …]` at the top the script is played when all of these texts occur in the first user message,
+whatever the model is called; of several such the one with the most texts.
+
 A turn may also have `finish_reason` and `refusal`; a call may have `id`, and `arguments_text` (a raw string, to play a
 model that writes malformed arguments) in the place of `arguments`, and `unoffered = true` (to play a model that makes
 up a tool).
@@ -82,6 +85,7 @@ class Script(_Part):
     """A model's answers, in order."""
 
     description: str = ""
+    when: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     turn: tuple[Turn, ...] = Field(min_length=1)
 

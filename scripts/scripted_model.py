@@ -29,6 +29,7 @@ from scripts.chat_protocol import (
     check_messages,
     check_tools,
     choose,
+    content_text,
     deltas,
     judgement,
     turn_index,
@@ -69,6 +70,11 @@ class ScriptedModel(ThreadingHTTPServer):
                 name: {str(index): counts[index] for index in sorted(counts)} for name, counts in self._requests.items()
             }
             return {"requests": requests, "refused": list(self._refused)}
+
+    def script_for(self, model: Any, goal: str) -> str:
+        """The script that is meant for a goal, else the one that a model's name stands for; raises RefusedError."""
+        meant = [name for name, each in self.scripts.items() if each.when and all(text in goal for text in each.when)]
+        return max(meant, key=lambda name: len(self.scripts[name].when)) if meant else self.script_of(model)
 
     def script_of(self, model: Any) -> str:
         """The script that a model's name stands for; raises RefusedError."""
@@ -150,8 +156,9 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _complete(self, body: dict[str, Any]) -> None:
-        name = self.server.script_of(body.get("model"))
         messages = check_messages(body.get("messages"))
+        goal = next((content_text(message) for message in messages if message["role"] == "user"), "")
+        name = self.server.script_for(body.get("model"), goal)
         offered, index = check_tools(body.get("tools")), turn_index(messages)
         if (judged := judgement(body.get("response_format"))) is not None:
             name, turn = f"{name}/{judged[0]}", judged[1]

@@ -20,6 +20,7 @@ LONG = (
     "test_model_server_faults",
     "test_notices",
     "test_past",
+    "test_projects",
     "test_paused_edits",
     "test_pending_commands",
     "test_rollover",

@@ -1,7 +1,7 @@
 """What an open run waits for, from what the service says of it. No I/O here: records in, one cause out.
 
 The kinds are those of the query `status` (`approval`, `question`, `review`, `message`, `budget`, `bundle`, `store`,
-`rate_limit`, `workspace`, `release`, `children`), and:
+`rate_limit`, `workspace`, `release`, `children`, and of projects `task`, `isolation`, `repository`), and:
 
     paused         by a person
     model, tool    at work, or failing and tried again
@@ -23,8 +23,9 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from workflows.catalog import CLOSE, MODEL_TURN, PROBE, TOOL_RUN, TOOLS_QUEUE_SUFFIX
 from workflows.state import PARKS
 
-PEOPLE = ("approval", "question", "review", "message", "budget", "paused")
-ALWAYS_STUCK = ("task_failing", "no_worker", "store", "bundle", "workspace", "rate_limit", "slots", "release")
+PEOPLE = ("approval", "question", "review", "message", "budget", "task", "paused")
+PARKED = ("store", "bundle", "workspace", "rate_limit", "release", "isolation", "repository")
+ALWAYS_STUCK = ("task_failing", "no_worker", "slots", *PARKED)
 QUIET = timedelta(minutes=10)
 """A model or tool at work for longer than this is worth a look."""
 UNTAKEN = timedelta(seconds=15)

@@ -38,6 +38,9 @@ SHOWN = (
     "workspace",
     "release",
     "children",
+    "task",
+    "isolation",
+    "repository",
 )
 """The kinds that visibility can be asked for."""
 PROBLEMS = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")

@@ -21,6 +21,10 @@ from activities.forking import ForkActivities
 from activities.handoff import HandoffActivities
 from activities.notices import NoticeActivities
 from activities.opening import OpenActivities
+from activities.project_checks import CheckActivities
+from activities.project_opening import ProjectOpenActivities
+from activities.project_repository import KeepActivities
+from activities.project_sessions import SessionActivities
 from activities.store import open_store
 from activities.tools import load_tools, sandbox
 from activities.tools.executor import Executor
@@ -35,10 +39,11 @@ from workers.settings import Settings
 from workflows.agent_run import AgentRun
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
 from workflows.fallback import UnknownWorkflow
+from workflows.project_run import ProjectRun
 
 Queues = Literal["all", "agents", "tools"]
 DEPLOYMENT = "perdure"
-WORKFLOWS = [AgentRun, UnknownWorkflow]
+WORKFLOWS = [AgentRun, ProjectRun, UnknownWorkflow]
 PASSED_THROUGH = (
     "pydantic",
     "pydantic_core",
@@ -64,6 +69,11 @@ PASSED_THROUGH = (
     "workflows.state",
     "workflows.display",
     "workflows.keys",
+    "workflows.tasks",
+    "workflows.project_records",
+    "workflows.project_state",
+    "workflows.project_messages",
+    "workflows.project_board",
 )
 """Pure modules, loaded once instead of at every start of a run. Lint keeps clocks and randomness out of them."""
 
@@ -99,7 +109,7 @@ def make_workers(
     """The workers of one process, not yet running."""
     slots = settings.slots
     tools, undoing = ToolActivities(world), CompensationActivities(world)
-    children = ChildActivities(world)
+    children, sessions, checks = ChildActivities(world), SessionActivities(world), CheckActivities(world)
     workers = []
     common: dict[str, Any] = {
         "graceful_shutdown_timeout": timedelta(seconds=finishing_time(settings.grace)),
@@ -119,6 +129,7 @@ def make_workers(
             UpgradeActivities(world).upgrade,
             tools.read,
             *(children.watch, children.end, children.watch_parent),
+            *(sessions.start, sessions.ended, checks.plan),
         ]
         workers.append(
             Worker(
@@ -142,6 +153,7 @@ def make_workers(
                 activities=[
                     *(tools.run, tools.doubt, undoing.plan, undoing.undo),
                     *(CloseActivities(world).close, NoticeActivities(world).notify),
+                    *(ProjectOpenActivities(world).open, checks.check, KeepActivities(world).keep),
                 ],
                 max_concurrent_activities=slots.tools,
                 max_task_queue_activities_per_second=slots.tools_per_second,

@@ -204,6 +204,7 @@ class AgentRun(Sessions, Queries):
             "versions": self.versions_now(),
             "total": {name: total for name, total in totals.items() if total > 50},
             **({"parent": state.parent.model_dump()} if state.parent else {}),
+            **({"workspace": self.workspace_left()} if state.opened.parent else {}),
         }
 
     def _carry_on(self, found: RunState) -> None:

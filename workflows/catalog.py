@@ -15,6 +15,7 @@ from workflows import (
     fork_records,
     lineage,
     notices,
+    project_records,
     records,
     session_records,
     side_records,
@@ -227,6 +228,53 @@ CHILD_END = Command(
     gives=child_records.ChildEnd,
     wait=timedelta(seconds=60),
     retry=_retry(0.5, 30, 0),
+)
+PROJECT_OPEN = Command(
+    name="project.open",
+    takes=project_records.ProjectRequest,
+    gives=project_records.ProjectOpening,
+    wait=timedelta(minutes=10),
+    beat=timedelta(seconds=10),
+    retry=_retry(0.5, 10, 6),
+)
+PROJECT_SESSION = Command(
+    name="project.session",
+    takes=project_records.SessionRequest,
+    gives=lineage.Child,
+    wait=timedelta(seconds=60),
+    retry=_retry(0.5, 30, 0),
+    settle=True,
+)
+PROJECT_ENDED = Command(
+    name="project.ended",
+    takes=project_records.SessionEndRequest,
+    gives=project_records.SessionEnd,
+    wait=timedelta(seconds=60),
+    retry=_retry(0.5, 30, 0),  # fails while the session is open
+)
+PROJECT_PLAN = Command(
+    name="project.plan",
+    takes=project_records.PlanRequest,
+    gives=project_records.Plan,
+    wait=timedelta(seconds=60),
+    retry=_retry(0.5, 10, 6),
+)
+PROJECT_CHECK = Command(
+    name="project.check",
+    takes=project_records.CheckRequest,
+    gives=project_records.Checked,
+    wait=timedelta(minutes=30),
+    beat=timedelta(seconds=10),
+    retry=_retry(1, 30, 0),  # it runs in a copy, so it may be repeated for as long as workers die
+)
+PROJECT_KEEP = Command(
+    name="project.keep",
+    takes=project_records.KeepRequest,
+    gives=project_records.Kept,
+    wait=timedelta(minutes=10),
+    beat=timedelta(seconds=10),
+    retry=_retry(1, 30, 0),
+    settle=True,
 )
 PARENT_WATCH = Command(
     name="parent.watch",

@@ -6,16 +6,32 @@ the child says by a signal that it has ended, and an activity that the server re
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from workflows.catalog import CHILD_END, CHILD_WATCH
 from workflows.child_records import ChildEnd, ChildRequest
+from workflows.family import Family
 from workflows.lineage import DELEGATE, Child, Terms
 from workflows.records import Call
 from workflows.reporting import Reporting
 from workflows.undoing import evicted
+
+
+async def until_closed(family: Family, child: Child, leaving: Callable[[], bool]) -> None:
+    """Until the child has ended, or the wait is given up."""
+    if family.has_ended(child) or leaving():
+        return
+    said = f"until {child.workflow_id} ends"[:100]
+    watch = asyncio.create_task(CHILD_WATCH.run(ChildRequest(child=child), summary=said))
+    watch.add_done_callback(lambda task: task.cancelled() or task.exception())  # how it ends is of no interest
+    try:
+        await workflow.wait_condition(lambda: watch.done() or leaving() or family.has_ended(child))
+    finally:  # no await here: a run that is put out of the cache ends in this place
+        watch.cancel()
+    await asyncio.gather(watch, return_exceptions=True)
 
 
 class Delegation(Reporting):
@@ -54,17 +70,7 @@ class Delegation(Reporting):
 
     async def _closed(self, child: Child) -> None:
         """Until the child has ended, or the turn is given up."""
-        family, request = self.state.family, ChildRequest(child=child)
-        if family.has_ended(child) or self.leaving:
-            return
-        said = f"until {child.workflow_id} ends"[:100]
-        watch = asyncio.create_task(CHILD_WATCH.run(request, summary=said))
-        watch.add_done_callback(lambda task: task.cancelled() or task.exception())  # how it ends is of no interest
-        try:
-            await workflow.wait_condition(lambda: watch.done() or self.leaving or family.has_ended(child))
-        finally:  # no await here: a run that is put out of the cache ends in this place
-            watch.cancel()
-        await asyncio.gather(watch, return_exceptions=True)
+        await until_closed(self.state.family, child, lambda: self.leaving)
 
     async def _collect(self, call: str, child: Child, edited_by: str | None = None) -> ChildEnd:
         report = self.state.family.reports.get(child.workflow_id)

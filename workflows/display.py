@@ -24,7 +24,7 @@ def details(state: RunState, workflow_id: str, status: str) -> str:
         return "**opening**: reading the input and pinning the bundle"
     used = state.used_now()
     limits = state.limits.model_dump(exclude_none=True)
-    budget = ", ".join(f"{name} {_number(used[name])} of {_number(limit)}" for name, limit in limits.items())
+    budget = ", ".join(f"{name} {number_text(used[name])} of {number_text(limit)}" for name, limit in limits.items())
     lines = [f"**{status}**, turn {state.used.turns}, session {state.session}, bundle {state.opening.bundle.name}@"]
     lines[0] += state.opening.bundle.version
     lines.append(f"Goal:\n{fenced(state.opening.goal)}")
@@ -40,8 +40,8 @@ def details(state: RunState, workflow_id: str, status: str) -> str:
     if state.family.children:
         names = "\n".join(child.workflow_id for child in state.family.children.values())
         lines.append(f"### Sub-agents at work: {len(state.family.children)}\n{fenced(names)}")
-    lines += [_asked_below(asked) for asked in state.family.pending()[:SHOWN_BELOW]]
-    lines.append(f"Used: {budget or 'no limits'}; {_number(used['tokens'])} tokens, {used['cost_usd']:.4f} USD")
+    lines += [asked_below(asked) for asked in state.family.pending()[:SHOWN_BELOW]]
+    lines.append(f"Used: {budget or 'no limits'}; {number_text(used['tokens'])} tokens, {used['cost_usd']:.4f} USD")
     if state.steps.last:
         lines.append(fenced("\n".join(_step(step) for step in state.steps.last[-LAST_STEPS:])))
     return "\n\n".join(lines)
@@ -77,7 +77,7 @@ def _asked(request: Request, workflow_id: str, state: RunState) -> str:
     return "\n".join([*lines, *(fenced(line, "bash") for line in view["commands"].values())])
 
 
-def _asked_below(asked: Asked) -> str:
+def asked_below(asked: Asked) -> str:
     """What a child asks, to be decided there."""
     lines = [f"### {asked.kind} {asked.code} of a sub-agent", fenced(f"{asked.owner}\n{asked.question}")]
     if asked.arguments is not None:
@@ -94,7 +94,8 @@ def _step(step: dict[str, Any]) -> str:
     return f"{step['role']}: {step['text'] or '…'}" + (f" → {calls}" if calls else "")
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """A number, short."""
     return f"{value:g}" if value < 1e6 else f"{value:,.0f}"
 
 

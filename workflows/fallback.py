@@ -6,7 +6,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-KNOWN = ("AgentRun",)
+KNOWN = ("AgentRun", "ProjectRun")
 
 
 @workflow.defn(dynamic=True)

@@ -91,7 +91,7 @@ class Gates(People):
             try:
                 return await act()
             except ActivityError as error:
-                problem = _problem(error)
+                problem = problem_of(error)
                 if problem is None:
                     raise
             await self._park(problem, tries)
@@ -141,7 +141,7 @@ def type_of(error: ActivityError) -> str:
     return (cause.type or "") if isinstance(cause, ApplicationError) else type(cause).__name__
 
 
-def _problem(error: ActivityError) -> Problem | None:
+def problem_of(error: ActivityError) -> Problem | None:
     """The problem that parks the run; None for a failure that ends it."""
     cause = error.cause
     if not isinstance(cause, ApplicationError) or cause.type not in PARKS:

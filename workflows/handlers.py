@@ -198,7 +198,7 @@ class Handlers(Editing, Rollover):
 def _attach(name: str) -> None:
     """Gives the class an update and a signal of that name. A function, so that each handler keeps its own name."""
 
-    @workflow.update(name=name, description=m.description(name))
+    @workflow.update(name=name, description=m.TABLE.description(name))
     async def update(self: Handlers, value: RawValue = None, *rest: RawValue) -> dict[str, Any]:  # type: ignore[assignment]
         return await self.on_update(name, _given(value, rest))
 
@@ -206,7 +206,7 @@ def _attach(name: str) -> None:
     def validate(self: Handlers, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
         self.validate(name, _given(value, rest))
 
-    @workflow.signal(name=name, description=m.description(name))
+    @workflow.signal(name=name, description=m.TABLE.description(name))
     async def signal(self: Handlers, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
         await self.on_signal(name, _given(value, rest))
 

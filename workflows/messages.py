@@ -7,7 +7,8 @@ is guessed from a malformed one.
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -191,9 +192,19 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
-def description(name: str) -> str:
-    """What the Web UI shows beside a message: its meaning and an example of its JSON."""
-    return f"{MESSAGES[name].__doc__} Input: `{json.dumps(EXAMPLES[name])}`"
+@dataclass(frozen=True)
+class Table:
+    """The messages of one kind of workflow, by name, with an example of each."""
+
+    kinds: Mapping[str, type[Message]]
+    examples: Mapping[str, dict[str, Any]]
+
+    def description(self, name: str) -> str:
+        """What the Web UI shows beside a message: its meaning and an example of its JSON."""
+        return f"{self.kinds[name].__doc__} Input: `{json.dumps(self.examples[name])}`"
+
+
+TABLE = Table(MESSAGES, EXAMPLES)
 
 
 def command(workflow_id: str, name: str, body: dict[str, Any], how: Literal["update", "signal"] = "update") -> str:
@@ -203,7 +214,7 @@ def command(workflow_id: str, name: str, body: dict[str, Any], how: Literal["upd
     return shlex.join(["temporal", "workflow", *verb, "--workflow-id", workflow_id, "--name", name, "--input", text])
 
 
-def parse(name: str, workflow_id: str, payloads: Sequence[RawValue | None]) -> Message:
+def parse(name: str, workflow_id: str, payloads: Sequence[RawValue | None], table: Table = TABLE) -> Message:
     """Reads one message. Raises MessageError for anything that is not exactly it."""
     try:
         if len(payloads) != 1:
@@ -219,12 +230,12 @@ def parse(name: str, workflow_id: str, payloads: Sequence[RawValue | None]) -> M
                 raise ValueError(f"a JSON object is wanted, not a text that holds none ({error})") from None
         if not isinstance(body, dict):
             raise ValueError(f"a JSON object is wanted, not {type_name(body)}")
-        return MESSAGES[name].model_validate(body)
+        return table.kinds[name].model_validate(body)
     except ValidationError as error:
         reason = explain(error)
     except ValueError as error:
         reason = str(error)
-    raise MessageError(f"{name}: {reason}. Send: {command(workflow_id, name, EXAMPLES[name])}")
+    raise MessageError(f"{name}: {reason}. Send: {command(workflow_id, name, table.examples[name])}")
 
 
 def type_name(value: Any) -> str:

@@ -13,6 +13,10 @@ PARKS: dict[str, tuple[str, str]] = {
         "send `handoff` to begin a new session, or raise [session] at in another bundle version",
     ),
     "IncompatiblePayload": ("release", "serve the run with a release that can read it, then send `resume`"),
+    "NotIsolated": ("isolation", "install bubblewrap on the tool workers (`perdure doctor` tells), then send `resume`"),
+    "RepositoryUnavailable": ("repository", "mend what the message names on the tool workers, then send `resume`"),
+    "PlanRefused": ("message", "say what the plan lacks by `message`, then send `resume`"),
+    "GradeMissing": ("message", "decide by `accept` or `reject`, or send `resume` for another try"),
     "RateLimited": ("rate_limit", "nothing: the run wakes by itself; or send `resume` to try at once"),
 }
 """Failures that park a run instead of ending it: what it then waits on, and the remedy."""

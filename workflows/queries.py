@@ -12,7 +12,7 @@ from workflows.requests import KEPT
 from workflows.showing import Showing
 
 
-def _last(value: RawValue | None, rest: tuple[Any, ...]) -> int:
+def last_wanted(value: RawValue | None, rest: tuple[Any, ...]) -> int:
     """How many entries are wanted: `{"last": n}`, 50 at most. Raises ValueError for anything else."""
     try:
         if value is None and not rest:
@@ -48,22 +48,22 @@ class Queries(Showing):
         workflow_id = workflow.info().workflow_id
         below = [asked.model_dump(mode="json") for asked in self.state.family.pending()]
         own = [pending_view(request, workflow_id, self.state) for request in self.state.requests.open()]
-        return _tail([*own, *below], _last(value, rest))
+        return _tail([*own, *below], last_wanted(value, rest))
 
     @workflow.query(name="transcript", description='The last messages, as previews. Input: {"last": n}')
     def transcript(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
         """What was said, as previews."""
-        return _tail(self.state.steps.last, _last(value, rest))
+        return _tail(self.state.steps.last, last_wanted(value, rest))
 
     @workflow.query(name="effects", description='The last effects, with their state. Input: {"last": n}')
     def effects(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
         """What was done to the outside world."""
-        return _tail([effect.model_dump() for effect in self.state.all_effects()], _last(value, rest))
+        return _tail([effect.model_dump() for effect in self.state.all_effects()], last_wanted(value, rest))
 
     @workflow.query(name="decisions", description='The last decisions, refused messages too. Input: {"last": n}')
     def decisions(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
         """Who decided what, and by which message."""
-        return _tail([entry.model_dump(mode="json") for entry in self.state.requests.log], _last(value, rest))
+        return _tail([entry.model_dump(mode="json") for entry in self.state.requests.log], last_wanted(value, rest))
 
     @workflow.query(name="handoff", description="What the last session handed over; null before the first handoff")
     def handoff(self, value: RawValue = None, *rest: RawValue) -> dict[str, Any] | None:  # type: ignore[assignment]
@@ -80,4 +80,4 @@ class Queries(Showing):
     @workflow.query(name="checkpoints", description='The last checkpoints. Input: {"last": n}')
     def checkpoints(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
         """The last checkpoints."""
-        return _tail(self.state.checkpoints.last, _last(value, rest))
+        return _tail(self.state.checkpoints.last, last_wanted(value, rest))

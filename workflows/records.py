@@ -70,6 +70,13 @@ class Files(Record):
         return self if change in self.changes else Files(base=self.base, changes=[*self.changes, change])
 
 
+class Workspace(Record):
+    """The files that a run left, or was given: whose thread keeps them, and their state there."""
+
+    thread: str
+    files: Files = Files()
+
+
 class Usage(Record):
     """What the model cost: requests, tokens and US dollars. `estimated`: a server gave no numbers, ours stand in."""
 
@@ -115,7 +122,7 @@ class Opening(Record):
 
     `ancestry`: the threads that this one was forked from; `repeat`: what an equal request made there, or before a
     reset, means. `parent`: whom it works for; `depth_left`: how many levels of sub-agents may be below it.
-    `shows_digest`: the bundle's digest is among its search attributes.
+    `shows_digest`: the bundle's digest is among its search attributes. `files`: the workspace that it was given.
     """
 
     thread: str
@@ -145,6 +152,7 @@ class Opening(Record):
     notices: list[float] = Field(default_factory=list)
     parent: Parent | None = None
     depth_left: int = 0
+    files: Files = Files()
 
 
 class Call(Record):

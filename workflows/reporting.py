@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
@@ -13,6 +14,7 @@ from workflows.child_records import REPORTED, Asked, ChildReport
 from workflows.decisions import Source
 from workflows.display import pending_view
 from workflows.messages import decode_json, explain
+from workflows.records import Workspace
 from workflows.requests import shown
 from workflows.undoing import Undoing, evicted
 
@@ -33,6 +35,11 @@ class Reporting(Undoing):
         self.beside = [asyncio.create_task(self._report())]
         if parent.on_close == "cancel":
             self.beside.append(asyncio.create_task(self._watch_parent()))
+
+    def workspace_left(self) -> dict[str, Any]:
+        """The files at the end, for whoever goes on from them."""
+        state = self.state
+        return Workspace(thread=state.opened.thread, files=state.files).model_dump(mode="json")
 
     async def report_end(self) -> None:
         """The last report. A parent that is gone is told nothing."""

@@ -58,7 +58,7 @@ class Rollover:
 
     def arrive(self) -> None:
         """After a rollover: one that did not bring the run to another version is not tried again for that reason."""
-        self.stays = self.state.rolled_from is not None and self.state.rolled_from == _version()
+        self.stays = self.state.rolled_from is not None and self.state.rolled_from == version_now()
         self.state.rolled_from = None
         if self.state.opening is not None:
             self.state.opening = self.state.opening.model_copy(update={"versions": self.versions_now()})
@@ -72,7 +72,7 @@ class Rollover:
 
     def continue_as_new(self) -> NoReturn:
         """Ends this execution; the next one goes on with the state, on the current version."""
-        version = _version()
+        version = version_now()
         self.state.busy_since, self.state.rolled_from = None, version
         workflow.continue_as_new(
             {CARRIED: self.state.model_dump(mode="json", exclude_defaults=True)},
@@ -82,7 +82,8 @@ class Rollover:
         )
 
 
-def _version() -> str | None:
+def version_now() -> str | None:
+    """The worker deployment version that runs the workflow now; None for an unversioned worker."""
     version = workflow.info().get_current_deployment_version()
     return None if version is None else version.to_canonical_string()
 

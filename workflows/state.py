@@ -104,6 +104,7 @@ class RunState(BaseModel):
         """Books the opening. Limits that a person sent before it stand."""
         sent = self.limits.model_dump(exclude_none=True)
         self.opening, self.head, self.limits = opening, opening.head, opening.limits.model_copy(update=sent)
+        self.files = opening.files
         self.book_checkpoint(opening.head, "open", opening.bytes, opening.at, None)
 
     def book_turn(self, turn: Turn) -> None:

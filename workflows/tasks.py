@@ -4,7 +4,8 @@
               (checks)    (coder)   (evaluator)
 
 Laws, which tests attack:
-- Only a grade makes a task pass, and only a check that fails, or a person, takes that back.
+- Only a grade, or a person, makes a task pass, and only a check that fails, or a person, takes that back. What a person
+  accepted only a person takes back.
 - Criteria and checks are those of the plan: no session changes them.
 - A task that was rejected `tries` times is a person's to decide on, before anything else is done.
 """
@@ -21,18 +22,20 @@ Status = Literal["open", "done", "passing", "failed", "dropped"]
 Kind = Literal["plan", "verify", "work", "grade", "ask", "end"]
 
 
-class Terms(Record):
+class Rules(Record):
     """How the project is worked on; newer models need less of it. `verify`: how many passing tasks are checked again
-    before each task. `grade`: whether an evaluator grades; else a task passes by its checks."""
+    before each task. `grade`: whether an evaluator grades; else a task passes by its checks. `check`: the seconds that
+    one check command may take."""
 
     tries: int = 3
     verify: int = 2
     grade: bool = True
+    check: float = 600.0
 
 
 class Task(BaseModel):
     """One task. `reasons`: why it was rejected or flipped, the newest last. `commit`: of its last session. `verified`:
-    the number of the step that last found it passing."""
+    the number of the step that last found it passing. `accepted`: by a person, so its checks are not asked again."""
 
     id: str
     title: str
@@ -43,6 +46,7 @@ class Task(BaseModel):
     reasons: list[str] = Field(default_factory=list)
     commit: str | None = None
     verified: int = 0
+    accepted: bool = False
 
 
 class Step(Record):
@@ -56,7 +60,7 @@ class Course(BaseModel):
     """The tasks in their order, and how far the project is. `verified`: whether passing tasks were checked since the
     last task was begun."""
 
-    terms: Terms = Terms()
+    terms: Rules = Rules()
     tasks: list[Task] = Field(default_factory=list)
     steps: int = 0
     verified: bool = False
@@ -126,7 +130,7 @@ class Course(BaseModel):
         """A person's word on a result: it passes, or is to be done again with all its tries."""
         self._book()
         task = self.task(task_id)
-        task.status, task.rejected = ("passing" if accept else "open"), 0
+        task.status, task.rejected, task.accepted = ("passing" if accept else "open"), 0, accept
         if reason:
             task.reasons.append(reason)
 
@@ -153,7 +157,7 @@ class Course(BaseModel):
 
     def _to_verify(self) -> list[str]:
         """Those that were checked longest ago."""
-        passing = sorted(self._with("passing"), key=lambda task: task.verified)
+        passing = sorted((t for t in self._with("passing") if not t.accepted), key=lambda task: task.verified)
         last = not self._with("open")
         return [task.id for task in (passing if last else passing[: self.terms.verify])]
 

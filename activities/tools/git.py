@@ -56,7 +56,7 @@ def git_log(count: Annotated[int, Field(ge=1, le=200)] = 20, path: str = ".", *,
         count: how many at most
         path: only those that touch this file or folder
     """
-    if _git(op, "rev-parse", "--verify", "--quiet", "HEAD", check=False).code != 0:
+    if run_git(op, "rev-parse", "--verify", "--quiet", "HEAD", check=False).code != 0:
         return "[no commit yet]"
     form = "--format=%h %ad %an%n%w(0,4,4)%B"
     return _read(op, "log", f"--max-count={count}", "--date=iso-strict", form, "--", _pathspec(path))
@@ -73,15 +73,15 @@ def git_commit(message: str, *, op: Operation) -> Commit:
         raise ToolError("the message is empty")
     if f"{TRAILER}:".casefold() in message.casefold():
         raise ToolError(f"the message holds {TRAILER}:, which is written by this tool")
-    _unlock(op)
-    if not _is_repository(op):
-        _git(op, "init", "--quiet", "--initial-branch=main", write=True)
-    _git(op, "add", "--all", "--", ".", _HALF_WRITTEN, write=True)
-    if _git(op, "diff", "--cached", "--quiet", check=False).code == 0:
+    unlock(op)
+    if not is_repository(op):
+        run_git(op, "init", "--quiet", "--initial-branch=main", write=True)
+    run_git(op, "add", "--all", "--", ".", _HALF_WRITTEN, write=True)
+    if run_git(op, "diff", "--cached", "--quiet", check=False).code == 0:
         raise ToolError("there is nothing to commit: no file differs from the last commit")
     text = f"{message.strip()}\n\n{TRAILER}: {op.operation_id}"
     flags = ("--quiet", "--cleanup=whitespace", "--no-gpg-sign")
-    ran = _git(op, "commit", *flags, f"--message={text}", write=True, check=False)
+    ran = run_git(op, "commit", *flags, f"--message={text}", write=True, check=False)
     made = find_commit(op)
     if made is None:
         raise ToolError(f"git did not commit: {_why(ran)}")
@@ -91,7 +91,7 @@ def git_commit(message: str, *, op: Operation) -> Commit:
 @git_commit.lookup
 def find_commit(op: Operation) -> Commit | None:
     """The commit that this operation made."""
-    if not _is_repository(op):
+    if not is_repository(op):
         return None
     wanted = f"{TRAILER}: {op.operation_id}"
     form = f"--format=%H%x1f%s%x1f%(trailers:key={TRAILER},valueonly,separator=%x1f)"
@@ -108,10 +108,10 @@ def take_back(op: Operation, result: Commit) -> None:
     """Takes the last commit off; the files stay as they are. Raises `ToolError` when others stand on it."""
     if _read(op, "rev-parse", "HEAD").strip() != result.id:
         raise ToolError(f"other commits stand on {result.id[:12]}; revert it by another commit")
-    _unlock(op)
-    parent = _git(op, "rev-parse", "--verify", "--quiet", "HEAD^", check=False)
+    unlock(op)
+    parent = run_git(op, "rev-parse", "--verify", "--quiet", "HEAD^", check=False)
     target = ("reset", "--quiet", "--soft", "HEAD^") if parent.code == 0 else ("update-ref", "-d", "HEAD")
-    _git(op, *target, write=True)
+    run_git(op, *target, write=True)
 
 
 @tool(effect="once", timeout=TIMEOUT, writes=True, guard=ask_without_isolation)
@@ -121,8 +121,8 @@ def git_restore(path: str, *, op: Operation) -> str:
     Args:
         path: the file or folder, relative to the workspace
     """
-    _unlock(op)
-    _git(op, "restore", "--source=HEAD", "--staged", "--worktree", "--", _pathspec(path), write=True)
+    unlock(op)
+    run_git(op, "restore", "--source=HEAD", "--staged", "--worktree", "--", _pathspec(path), write=True)
     return f"{path} is as in the last commit"
 
 
@@ -130,17 +130,17 @@ def git_restore(path: str, *, op: Operation) -> str:
 def find_restored(op: Operation) -> str | None:
     """Whether the path is as in the last commit; nothing is lost by restoring it again."""
     path = str(op.arguments["path"])
-    ran = _git(op, "diff", "--quiet", "HEAD", "--", _pathspec(path), check=False)
+    ran = run_git(op, "diff", "--quiet", "HEAD", "--", _pathspec(path), check=False)
     if ran.code not in (0, 1):
         raise ToolError(f"git cannot tell: {ran.said[:500]}")
     return f"{path} is as in the last commit" if ran.code == 0 else None
 
 
 def _read(op: Operation, *arguments: str) -> str:
-    return _git(op, *arguments).said
+    return run_git(op, *arguments).said
 
 
-def _git(op: Operation, *arguments: str, write: bool = False, check: bool = True) -> Ran:
+def run_git(op: Operation, *arguments: str, write: bool = False, check: bool = True) -> Ran:
     """Runs git. Raises `ToolError` with what it said when it fails, unless the caller judges that (`check=False`), and
     `ToolTimeout`."""
     argv = ["git", "--no-pager", "-c", "core.quotepath=off", "-c", "safe.directory=*", *arguments]
@@ -168,11 +168,11 @@ def _why(ran: Ran) -> str:
 _WHO = {"NAME": "Perdure agent", "EMAIL": "agent@perdure.invalid"}
 
 
-def _is_repository(op: Operation) -> bool:
-    return _git(op, "rev-parse", "--git-dir", check=False).code == 0
+def is_repository(op: Operation) -> bool:
+    return run_git(op, "rev-parse", "--git-dir", check=False).code == 0
 
 
-def _unlock(op: Operation) -> None:
+def unlock(op: Operation) -> None:
     """Removes the locks that a killed git left: calls that write to a workspace come one at a time."""
     if (op.workspace / ".git").exists():
         run(op, ["find", ".git", "-name", "*.lock", "-delete"], SECONDS)

@@ -19,6 +19,7 @@ from workflows import (
     child_records,
     fork_records,
     lineage,
+    project_records,
     records,
     session_records,
     side_records,
@@ -26,6 +27,7 @@ from workflows import (
     upgrade_records,
 )
 from workflows.notices import Noticed, NoticeRequest
+from workflows.project_state import ProjectState
 from workflows.state import RunState
 
 DURABLE: list[type[BaseModel]] = list(
@@ -35,7 +37,7 @@ DURABLE: list[type[BaseModel]] = list(
                 value
                 for module in (
                     *(records, side_records, undoing_records, session_records),
-                    *(upgrade_records, fork_records, child_records, lineage),
+                    *(upgrade_records, fork_records, child_records, lineage, project_records),
                 )
                 for value in vars(module).values()
                 if isinstance(value, type) and issubclass(value, records.Record) and value is not records.Record
@@ -43,6 +45,7 @@ DURABLE: list[type[BaseModel]] = list(
             NoticeRequest,
             Noticed,
             RunState,
+            ProjectState,
             Checkpoint,
             Prepared,
             Claim,

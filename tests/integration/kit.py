@@ -54,9 +54,9 @@ class Stack:
 
     # The world outside
 
-    def script(self, name: str, *turns: dict[str, Any]) -> None:
+    def script(self, name: str, *turns: dict[str, Any], **more: Any) -> None:
         """Writes what the model `name` says, turn by turn; see `say` and `call`."""
-        (self.folder / "scripts" / f"{name}.toml").write_text(tomli_w.dumps({"turn": list(turns)}))
+        (self.folder / "scripts" / f"{name}.toml").write_text(tomli_w.dumps({**more, "turn": list(turns)}))
 
     def bundle(self, name: str, tools: list[str], *, version: str = "1", **tables: Any) -> str:
         """Writes a bundle whose model plays the script of the same name; further tables as in bundle.toml."""

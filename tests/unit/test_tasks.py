@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflows.tasks import Course, Step, Task, Terms
+from workflows.tasks import Course, Rules, Step, Task
 
 
 def task(name: str) -> Task:
@@ -12,7 +12,7 @@ def task(name: str) -> Task:
 
 
 def course(count: int = 3, **terms: int | bool) -> Course:
-    made = Course(terms=Terms.model_validate(terms))
+    made = Course(terms=Rules.model_validate(terms))
     made.planned([task(f"t{number}") for number in range(count)])
     return made
 
@@ -61,6 +61,14 @@ def test_a_rejected_task_is_done_again_with_the_reasons_and_then_put_to_a_person
     assert made.next() == Step(kind="ask", tasks=["t0"])
     made.decided("t0", accept=False, reason="use a table")
     assert (made.task("t0").rejected, made.next()) == (0, Step(kind="work", tasks=["t0"]))
+
+
+def test_what_a_person_accepted_is_not_checked_again() -> None:
+    made = course(2)
+    made.decided("t0", accept=True)
+    assert [step.tasks for step in steps(made) if step.kind == "verify"] == [["t1"]]
+    made.decided("t0", accept=False)
+    assert made.next() == Step(kind="work", tasks=["t0"])
 
 
 def test_a_session_that_leaves_its_checks_failing_is_not_graded() -> None:

@@ -1,0 +1,67 @@
+"""What a project may be started with."""
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from temporalio.common import RawValue
+
+from activities.errors import InvalidInput
+from activities.opening import Totals
+from workflows.messages import Name, decode_json, explain, type_name
+from workflows.project_records import ProjectRequest
+
+EXAMPLE = """temporal workflow start --type ProjectRun --task-queue perdure --input '{"brief": "what to build"}'"""
+BundleName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class RoleNames(BaseModel):
+    """The bundles, as `name` or `name@version`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    initializer: BundleName = "initializer"
+    coder: BundleName = "coder"
+    evaluator: BundleName = "evaluator"
+
+
+class ProjectInput(BaseModel):
+    """`repository`: a git repository on the worker's machine, as a path or a `file://` URL."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    brief: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    repository: Annotated[str, StringConstraints(min_length=1, max_length=4000)] | None = None
+    bundles: RoleNames = RoleNames()
+    budget: Totals = Totals()
+    by: Name | None = None
+
+
+def read_project(request: ProjectRequest, payload: RawValue) -> ProjectInput:
+    """The input, or InvalidInput that names the field."""
+    try:
+        if request.cron:
+            raise ValueError("a cron schedule is not supported: use a Schedule (temporal schedule create)")
+        if request.payloads != 1:
+            raise ValueError(f"one input is wanted, {request.payloads} were given")
+        value = decode_json(payload)
+        if isinstance(value, str):
+            value = {"brief": value}
+        if not isinstance(value, dict):
+            raise ValueError(f"a brief (string) or an object is wanted, not {type_name(value)}")
+        return ProjectInput.model_validate(value)
+    except ValidationError as error:
+        reason = explain(error)
+    except ValueError as error:
+        reason = str(error)
+    raise InvalidInput(f"{reason}. Start it like this: {EXAMPLE}")
+
+
+def local_path(repository: str) -> Path:
+    """The folder that is meant. Raises InvalidInput for anything that is not on this machine."""
+    parts = urlsplit(repository)
+    text = unquote(parts.path) if parts.scheme == "file" and parts.netloc in ("", "localhost") else repository
+    if not text.startswith("/"):
+        raise InvalidInput("field `repository`: an absolute path or a file:/// URL of a local folder is wanted")
+    return Path(text)

@@ -1,0 +1,157 @@
+"""The repository of a project: taken over at the opening, its list of tasks kept, and delivered.
+
+In the workspace git runs isolated, since its configuration is the agents' to write. In the repository of the user it
+runs as the worker, and takes no more from the workspace than a bundle file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from temporalio import activity
+
+from activities.errors import NotIsolated, RepositoryUnavailable
+from activities.execution import heartbeats
+from activities.handing import hand_over
+from activities.tools import git, sandbox
+from activities.tools.confined import folder, replace
+from activities.tools.errors import ToolError, ToolTimeout
+from activities.tools.operation import Operation
+from activities.world import World
+from workflows.catalog import PROJECT_KEEP
+from workflows.keys import operation_id
+from workflows.project_records import KeepRequest, Kept
+from workflows.records import Workspace
+from workflows.tasks import Task
+
+TASKS = "tasks.json"
+PARCEL = ".git/perdure-parcel"
+SECONDS = 300
+
+
+class KeepActivities:
+    """Writes the list of tasks, commits it, and delivers the repository."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @activity.defn(name=PROJECT_KEEP.name)
+    async def keep(self, request: KeepRequest) -> Kept:
+        """Brings the project's own workspace to the given files, and goes on from there. The same again commits
+        nothing. Raises NotIsolated, WorkspaceUnavailable, RepositoryUnavailable."""
+        async with heartbeats():
+            world, thread, at = self._world, request.thread, f"keep-{request.number}"
+            files = await hand_over(world, request.workspace, thread)
+            await world.workspaces.restore(thread, files, at)
+            op = operation(world, thread, f"tasks.json:{request.number}", world.workspaces.path(thread))
+            commit = await asyncio.to_thread(_keep, op, request)
+            taken = await world.workspaces.snapshot(thread, files, at)
+            files = files if taken.change is None else files.plus(taken.change)
+            if request.repository is not None:
+                await asyncio.to_thread(deliver, op, Path(request.repository), request.target)
+            return Kept(workspace=Workspace(thread=thread, files=files), commit=commit)
+
+
+def operation(world: World, thread: str, name: str, root: Path) -> Operation:
+    """What the project itself runs commands by. Raises NotIsolated where they would not be apart."""
+    if (why := sandbox.problem()) is not None:
+        raise NotIsolated(f"commands are not isolated on this worker: {why}")
+    tool, _, number = name.partition(":")
+    return Operation(
+        operation_id=operation_id(thread, tool, int(number or 0)), tool=tool, thread=thread, workspace=root
+    )
+
+
+def tasks_file(tasks: list[Task]) -> str:
+    """The list as the repository holds it."""
+    listed = [task.model_dump(include={"id", "title", "status", "acceptance", "checks"}) for task in tasks]
+    return json.dumps({"tasks": listed}, ensure_ascii=False, indent=1) + "\n"
+
+
+def _keep(op: Operation, request: KeepRequest) -> str | None:
+    """Commits the list, once; gives where the repository stands."""
+    try:
+        with folder(op.workspace, []) as root:
+            replace(root, TASKS, tasks_file(request.tasks).encode(), ".perdure-tasks.tmp")
+        git.unlock(op)
+        if git.find_commit(op) is None:
+            _commit(op, request)
+        return head(op)
+    except ToolTimeout as error:
+        raise RepositoryUnavailable(f"git did not end in the workspace: {error}") from None
+    except ToolError as error:
+        raise RepositoryUnavailable(f"the list of tasks cannot be committed: {error}") from None
+
+
+def _commit(op: Operation, request: KeepRequest) -> None:
+    if not git.is_repository(op):
+        git.run_git(op, "init", "--quiet", "--initial-branch=main", write=True)
+    what = ("--all", "--", ".") if request.everything else ("--force", "--", TASKS)
+    git.run_git(op, "add", *what, write=True)
+    if git.run_git(op, "diff", "--cached", "--quiet", check=False).code == 0:
+        return
+    passing = sum(task.status == "passing" for task in request.tasks)
+    text = f"tasks.json: {passing} of {len(request.tasks)} pass\n\n{git.TRAILER}: {op.operation_id}"
+    flags = ("--quiet", "--no-verify", "--cleanup=whitespace", "--no-gpg-sign", f"--message={text}")
+    only = () if request.everything else ("--only", "--", TASKS)
+    git.run_git(op, "commit", *flags, *only, write=True)
+
+
+def head(op: Operation) -> str | None:
+    """The commit that the repository of the workspace stands at."""
+    ran = git.run_git(op, "rev-parse", "--verify", "--quiet", "HEAD", check=False)
+    return ran.said.strip() if ran.code == 0 else None
+
+
+def clone(source: Path, target: Path) -> None:
+    """Clones a user's repository into an empty folder. Raises RepositoryUnavailable."""
+    _trusted(source, "clone", "--quiet", "--no-hardlinks", "--template=", "--", str(source), str(target))
+    _trusted(target, "remote", "remove", "origin")
+
+
+def deliver(op: Operation, repository: Path, target: str) -> None:
+    """Brings the commits of the workspace to a branch of the user's repository. Raises RepositoryUnavailable."""
+    parcel = op.workspace / PARCEL
+    try:
+        git.run_git(op, "bundle", "create", "--quiet", PARCEL, "HEAD", write=True)
+        if parcel.is_symlink():
+            raise RepositoryUnavailable(f"{PARCEL} is a link")
+        _trusted(repository, "fetch", "--quiet", "--no-tags", "--", str(parcel), f"+HEAD:refs/heads/{target}")
+    except (ToolError, ToolTimeout) as error:
+        raise RepositoryUnavailable(f"the commits cannot be packed: {error}") from None
+    finally:
+        parcel.unlink(missing_ok=True)
+
+
+def _trusted(where: Path, *arguments: str) -> None:
+    """git as the worker, in a folder that no agent writes to, or has not written to yet."""
+    environment = {
+        "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+        "HOME": "/nonexistent",
+        "LANG": "C.UTF-8",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+    if not where.is_dir():
+        raise RepositoryUnavailable(f"there is no folder {where} on this worker")
+    command = ["git", "-c", "safe.directory=*", "-c", f"core.hooksPath={os.devnull}", *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=where,
+            env=environment,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RepositoryUnavailable(f"git {arguments[0]} in {where}: {type(error).__name__}") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()[-1000:]
+        raise RepositoryUnavailable(f"git {arguments[0]} in {where}: {said}")

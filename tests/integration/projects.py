@@ -1,0 +1,85 @@
+"""A small project in scripts: what its initializer, coders and evaluators do, with real files, git and tests."""
+
+import json
+import threading
+from typing import Any
+
+from tests.integration.kit import Stack, call, say
+
+Turns = list[dict[str, Any]]
+ROLES = ("initializer", "coder", "evaluator")
+LAYOUT = {"spec.md": "# Sums\n", ".gitignore": "__pycache__/\n.pytest_cache/\n", "sums/__init__.py": ""}
+
+
+def check_of(name: str) -> list[str]:
+    """The check command of a task: without a test runner, which would take longer to start than all the rest."""
+    return ["python", "-m", f"tests.test_{name}"]
+
+
+def plan(*names: str) -> Turns:
+    """An initializer that lays the ground for these tasks."""
+    tasks = [
+        {
+            "id": name,
+            "title": f"Function {name}",
+            "status": "open",
+            "acceptance": [f"`sums.{name}` is right for 2 and 3"],
+            "checks": [check_of(name)],
+        }
+        for name in names
+    ]
+    files = {**LAYOUT, "tasks.json": json.dumps({"tasks": tasks})}
+    writes = [{"tool": "write_file", "arguments": {"path": p, "content": c}} for p, c in files.items()]
+    return [{"text": "", "calls": writes}, call("git_commit", message="Lay the ground"), say(f"{len(names)} tasks")]
+
+
+def work(name: str, expression: str, right: int, **more: str) -> Turns:
+    """A coder that writes a function of two numbers with its test, and commits."""
+    files = {
+        f"sums/{name}.py": f"def {name}(a: int, b: int) -> int:\n    return {expression}\n",
+        f"tests/test_{name}.py": f"from sums.{name} import {name}\n\nassert {name}(2, 3) == {right}\n",
+        **more,
+    }
+    writes = [{"tool": "write_file", "arguments": {"path": p, "content": c}} for p, c in files.items()]
+    check = call("shell", argv=check_of(name))
+    return [{"text": "", "calls": writes}, check, call("git_commit", message=f"{name}: done"), say(f"{name} is done")]
+
+
+def grade(name: str, passing: bool = True, *reasons: str) -> Turns:
+    """An evaluator that runs the tests and says so."""
+    word = {"passing": passing, "criteria": [], "reasons": list(reasons)}
+    return [call("shell", argv=check_of(name)), say(json.dumps(word))]
+
+
+def told(stack: Stack, name: str, turns: Turns, *when: str) -> None:
+    """Writes a script that is played when a goal holds all of these texts."""
+    stack.script(name, *turns, when=list(when))
+
+
+def roles(stack: Stack, **coder: Any) -> dict[str, str]:
+    """Bundles of the three roles; tables of the coder's."""
+    allow = [{"tool": "*", "decision": "allow"}]
+    tools = ["write_file", "read_file", "shell", "git_commit", "git_log"]
+    read = [{"tool": "shell", "effect": "read"}]
+    for role in ROLES:
+        more = coder if role == "coder" else {}
+        stack.bundle(role, tools, version="9", policy=allow, effect=read, **more)
+    return {role: f"{role}@9" for role in ROLES}
+
+
+class Held:
+    """Holds the first answer of one script until it is released: `serve_model(on_turn=…)`."""
+
+    def __init__(self, script: str) -> None:
+        self._script, self._free = script, threading.Event()
+        self.came = False
+
+    def __call__(self, script: str, index: int) -> None:
+        """On the request's thread."""
+        if (script, index) == (self._script, 0):
+            self.came = True
+            self._free.wait(60)
+
+    def release(self) -> None:
+        """Lets it go."""
+        self._free.set()

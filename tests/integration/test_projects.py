@@ -1,0 +1,225 @@
+"""Projects: from a brief to tasks that pass, session by session, in a repository of the user's."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+)
+
+from tests.integration.kit import Stack, executions, say, until
+from tests.integration.projects import Held, grade, plan, roles, told, work
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git prints."""
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def repository(folder: Path) -> Path:
+    """An empty repository of a user."""
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", str(folder)], check=True)
+    return folder
+
+
+async def start(stack: Stack, client: Client, name: str = "", **value: Any) -> WorkflowHandle[Any, dict[str, Any]]:
+    """Starts a project."""
+    name = name or f"{stack.name[:40]}-project"
+    stack.runs.append(name)
+    await client.start_workflow("ProjectRun", {"brief": "Sums", **value}, id=name, task_queue=stack.name)
+    return client.get_workflow_handle(name, result_type=dict)
+
+
+async def test_a_project_of_two_tasks_is_built_in_the_users_repository(
+    stack: Stack, client: Client, tmp_path: Path
+) -> None:
+    told(stack, "plan", plan("add", "times"), "Prepare this project")
+    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
+    told(stack, "times", work("times", "a * b", 6), "Do the task `times`")
+    told(stack, "grade-add", grade("add"), "Grade the task `add`")
+    told(stack, "grade-times", grade("times"), "Grade the task `times`")
+    bundles, mine = roles(stack), repository(tmp_path / "mine")
+    stack.serve_model()
+    async with stack.worker():
+        project = await start(stack, client, bundles=bundles, repository=str(mine))
+        result = await asyncio.wait_for(project.result(), 100)
+        tasks, handoffs = await project.query("tasks"), await project.query("handoffs")
+    assert result["status"] == "completed"
+    assert [(task["id"], task["status"]) for task in tasks] == [("add", "passing"), ("times", "passing")]
+    assert [(each["role"], each["task"], each["passing"]) for each in handoffs] == [
+        ("initializer", None, True),
+        ("coder", "add", True),
+        ("evaluator", "add", True),
+        ("coder", "times", True),
+        ("evaluator", "times", True),
+    ]
+    branch = result["branch"]
+    assert git(mine, "rev-parse", branch).strip() == result["commit"]
+    subjects = git(mine, "log", "--reverse", "--format=%s", branch).splitlines()
+    assert [line for line in subjects if not line.startswith("tasks.json")] == [
+        "Lay the ground",
+        "add: done",
+        "times: done",
+    ]
+    listed = json.loads(git(mine, "show", f"{branch}:tasks.json"))["tasks"]
+    assert [task["status"] for task in listed] == ["passing", "passing"]
+    assert result["usage"]["requests"] == 3 + 2 * 4 + 2 * 2
+
+
+async def waits(project: WorkflowHandle[Any, Any], kind: str) -> bool:
+    """Whether a project waits for that."""
+    return kind in (await project.query("status"))["waiting_on"]
+
+
+async def send(project: WorkflowHandle[Any, Any], name: str, **body: Any) -> Any:
+    """Sends an update by ann."""
+    return await project.execute_update(name, {"by": "ann", **body})
+
+
+async def test_what_is_rejected_is_mended_and_what_breaks_later_is_found_by_its_checks(
+    stack: Stack, client: Client
+) -> None:
+    told(stack, "plan", plan("add", "times"), "Prepare this project")
+    told(stack, "add", work("add", "5", 5), "Do the task `add`")
+    told(stack, "add-2", work("add", "a + b", 5), "Do the task `add`", "it knows its test")
+    told(stack, "add-3", work("add", "b + a", 5), "Do the task `add`", "was broken since")
+    breaks = {"sums/add.py": "def add(a: int, b: int) -> int:\n    return a - b\n"}
+    told(stack, "times", work("times", "a * b", 6, **breaks), "Do the task `times`")
+    told(stack, "grade-add", grade("add", False, "sums/add.py: it knows its test"), "Grade the task `add`")
+    told(stack, "grade-2", grade("add"), "Grade the task `add`", "it knows its test")
+    told(stack, "grade-times", grade("times"), "Grade the task `times`")
+    bundles = roles(stack)
+    stack.serve_model()
+    async with stack.worker():
+        project = await start(stack, client, bundles=bundles)
+        result = await asyncio.wait_for(project.result(), 200)
+        handoffs = await project.query("handoffs")
+    assert result["status"] == "completed"
+    assert [(each["role"], each["task"], each["passing"]) for each in handoffs[1:]] == [
+        ("coder", "add", True),
+        ("evaluator", "add", False),
+        ("coder", "add", True),
+        ("evaluator", "add", True),
+        ("coder", "times", True),
+        ("evaluator", "times", True),
+        ("coder", "add", True),
+        ("evaluator", "add", True),
+    ]
+    assert [entry["what"] for entry in result["log"]] == ["flipped"]
+
+
+async def test_a_task_that_is_rejected_too_often_is_a_persons_and_so_are_order_and_budget(
+    stack: Stack, client: Client
+) -> None:
+    told(stack, "plan", plan("add", "times", "minus"), "Prepare this project")
+    told(stack, "add", [say("I cannot")], "Do the task `add`")
+    told(stack, "minus", work("minus", "a - b", -1), "Do the task `minus`")
+    told(stack, "grade-minus", grade("minus"), "Grade the task `minus`")
+    bundles = roles(stack, project={"tries": 2})
+    stack.serve_model()
+    async with stack.worker():
+        project = await start(stack, client, bundles=bundles, budget={"turns": 4, "wait": "1h"})
+        await until(lambda: waits(project, "budget"), 60)
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await send(project, "drop", task="nothing")
+        assert "there are: add, times, minus" in str(refused.value.cause)
+        await send(project, "reorder", tasks=["add", "minus"])
+        await send(project, "budget", turns=100)
+        await until(lambda: waits(project, "task"), 60)
+        status = await project.query("status")
+        assert status["asked"]["task"] == "add"
+        assert (await stack.shell(status["asked"]["commands"]["accept"])).returncode == 0
+        await send(project, "drop", task="times", reason="not needed")
+        result = await asyncio.wait_for(project.result(), 100)
+    assert result["status"] == "completed"
+    assert [(task["id"], task["status"]) for task in result["tasks"]] == [
+        ("add", "passing"),
+        ("minus", "passing"),
+        ("times", "dropped"),
+    ]
+    assert [entry["what"] for entry in result["log"]] == ["reorder", "budget", "accept", "drop"]
+
+
+async def test_a_rollover_and_a_reset_find_the_session_at_work(stack: Stack, client: Client) -> None:
+    told(stack, "plan", plan("add"), "Prepare this project")
+    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
+    told(stack, "grade-add", grade("add"), "Grade the task `add`")
+    held, bundles = Held("add"), roles(stack)
+    stack.serve_model(on_turn=held)
+    async with stack.worker():
+        project = await start(stack, client, bundles=bundles)
+        await until(lambda: held.came, 60)
+        await send(project, "pause")
+        await send(project, "rollover")
+        await until(lambda: _rolled(client, project.id), 30)
+        held.release()
+        await until(lambda: waits_for_resume(project), 60)
+        done = await stack.temporal(
+            "workflow", "reset", "-w", project.id, "-t", "FirstWorkflowTask", "--reason", "test"
+        )
+        assert done.returncode == 0, done.stderr
+        await send(project, "resume")
+        result = await asyncio.wait_for(project.result(), 100)
+    assert result["status"] == "completed"
+    assert result["sessions"] == 3
+    assert {name: set(stack.requests(name).values()) for name in ("plan", "add", "grade-add")} == {
+        "plan": {1},
+        "add": {1},
+        "grade-add": {1},
+    }
+
+
+async def test_a_cancelled_project_cancels_its_session(stack: Stack, client: Client) -> None:
+    told(stack, "plan", plan("add"), "Prepare this project")
+    held, bundles = Held("plan"), roles(stack)
+    stack.serve_model(on_turn=held)
+    async with stack.worker():
+        project = await start(stack, client, bundles=bundles)
+        await until(lambda: held.came, 60)
+        session = (await project.query("status"))["session"]["run"]
+        await project.cancel()
+        held.release()
+        with pytest.raises(WorkflowFailureError):
+            await asyncio.wait_for(project.result(), 100)
+    described = await client.get_workflow_handle(session).describe()
+    assert described.status == WorkflowExecutionStatus.CANCELED
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"brief": ""}, "field `brief`"),
+        ({"brief": "x", "repository": "https://example.com/x.git"}, "field `repository`"),
+        ({"brief": "x", "bundles": {"coder": "nobody"}}, "nobody"),
+        ({"brief": "x", "tasks": []}, "field `tasks` is not a field"),
+    ],
+)
+async def test_a_wrong_start_fails_at_once_with_the_fields_name(
+    stack: Stack, client: Client, value: dict[str, Any], said: str
+) -> None:
+    stack.bundle("unused", [])
+    async with stack.worker():
+        project = await start(stack, client, **value)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await asyncio.wait_for(project.result(), 60)
+    assert said in str(failed.value.cause)
+
+
+async def _rolled(client: Client, name: str) -> bool:
+    return len(await executions(client, name)) == 2
+
+
+async def waits_for_resume(project: WorkflowHandle[Any, Any]) -> bool:
+    """Whether a project is paused between two sessions."""
+    status = await project.query("status")
+    return status["status"] == "paused" and status["session"] is None
