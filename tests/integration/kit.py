@@ -180,7 +180,7 @@ def calls(*each: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     return {"text": "", "calls": [{"tool": tool, "arguments": arguments} for tool, arguments in each]}
 
 
-async def until(look: Callable[[], Any], seconds: float = 30, what: str = "it") -> Any:
+async def until(look: Callable[[], Any], seconds: float = 90, what: str = "it") -> Any:
     """Waits until `look()` (a plain or an async function) gives something true, and gives that.
 
     It looks ever less often, at last twice a second: looking costs the server and the workers time.
@@ -196,7 +196,7 @@ async def until(look: Callable[[], Any], seconds: float = 30, what: str = "it") 
     raise AssertionError(f"{what} did not happen within {seconds:g} s")
 
 
-async def pending(handle: WorkflowHandle[Any, Any], count: int = 1, seconds: float = 30) -> list[dict[str, Any]]:
+async def pending(handle: WorkflowHandle[Any, Any], count: int = 1, seconds: float = 90) -> list[dict[str, Any]]:
     """The open requests, once there are at least `count`."""
 
     async def look() -> Any:

@@ -52,7 +52,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
 
 async def failed(client: Client, run: str) -> ApplicationError:
     with pytest.raises(WorkflowFailureError) as failure:
-        await asyncio.wait_for(client.get_workflow_handle(run).result(), 30)
+        await asyncio.wait_for(client.get_workflow_handle(run).result(), 90)
     assert isinstance(failure.value.cause, ApplicationError)
     return failure.value.cause
 

@@ -97,7 +97,7 @@ async def test_two_installations_with_one_name_and_version_are_told_apart(
                 [line] = json.loads(done.stdout)
                 return line if line["elsewhere"] else None
 
-            line = await until(listed, 30, "the other installation's run")
+            line = await until(listed, 90, "the other installation's run")
             shown = await stack.shell("perdure bundles twice")
             for handle in handles:
                 await handle.execute_update("finish", {"by": "ann"})

@@ -79,7 +79,7 @@ async def test_the_tokens_of_a_handoff_are_in_the_trace(stack: Stack, client: Cl
         async def waits() -> Any:
             return "message" in (await handle.query("status"))["waiting_on"]
 
-        await until(waits, 30, "the first answer")
+        await until(waits, 90, "the first answer")
         await handle.execute_update("handoff", {"by": "ann"})
         await handle.execute_update("message", {"text": "go on", "by": "ann"})
         await handle.execute_update("finish", {"by": "ann"})
