@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from temporalio.client import Client, WorkflowHandle
 
 from scripts.embedded import EmbeddedTemporal
 from tests.integration.checkouts import checkout
-from tests.integration.kit import ROOT, Stack, call, kill, pending, say, until
+from tests.integration.kit import ROOT, Stack, call, executions, kill, pending, say, until
 from workers.client import DATA_CONVERTER
 from workers.deployments import current_build
 from workers.open_runs import POLL_SECONDS
 
 SLOW = 120
+NAMES = ("waiting", "rolling", "turning", "leaving")
 TOOL = '''
 import asyncio
 from pathlib import Path
@@ -30,7 +32,7 @@ from activities.tools import tool
 @tool(effect="read", timeout=200)
 async def look(place: str{more}) -> str:
     """Look at a place."""
-    while place == "turning" and not Path("{go}").exists():
+    while place in ("turning", "leaving") and not Path("{go}", place).exists():
         await asyncio.sleep(0.1)
     return f"{{place}}: nothing"
 '''
@@ -57,7 +59,8 @@ async def own(tmp_path: Path) -> AsyncIterator[tuple[Stack, Client]]:
     """A server of its own: the current version of a deployment is the whole namespace's."""
     with EmbeddedTemporal(tmp_path / "temporal", port=0, ui_port=0, ui=False, say=lambda _: None) as server:
         stack = Stack(server.address, tmp_path / "stack", "builds")
-        for name in ("waiting", "turning"):
+        (stack.folder / "go").mkdir()
+        for name in ("waiting", "turning", "leaving"):
             stack.script(name, call("look", place=name), call("write_file", path="a", content="A"), say("done"))
             stack.bundle(name, ["look", "write_file"], model=[{"model": name}], budget={"turns": 90})
         stack.script("second", say("by the other prompt"))
@@ -110,15 +113,19 @@ async def state_of(handle: WorkflowHandle[Any, Any], kind: str) -> bool:
     return kind in (await handle.query("status"))["waiting_on"]
 
 
-async def three_runs(stack: Stack, client: Client) -> dict[str, WorkflowHandle[Any, Any]]:
-    """One that waits for approval, one that is about to roll over, one in the middle of its first turn's tool."""
-    for name in ("waiting", "rolling", "turning"):
+async def open_runs(stack: Stack, client: Client) -> dict[str, WorkflowHandle[Any, Any]]:
+    """One that waits for approval, one that is idle and will be told to roll over, one in the middle of its first
+    turn's tool, and one in the middle of a rollover: it was asked for, and the tool that runs holds it up."""
+    for name in NAMES:
         await stack.start({"goal": name, "bundle": f"{name}@1", "interactive": name == "rolling"}, name)
-    found = {name: client.get_workflow_handle(name) for name in ("waiting", "rolling", "turning")}
+    found = {name: client.get_workflow_handle(name) for name in NAMES}
     await pending(found["waiting"], 1, SLOW)
-    await until(lambda: turned(found["turning"]), SLOW)
+    for name in ("turning", "leaving"):
+        await until(partial(turned, found[name]), SLOW)
+    await found["leaving"].execute_update("rollover", {"by": "ann"})
     await until(lambda: state_of(found["rolling"], "message"), SLOW)
     await found["rolling"].signal("pause", {"by": "ann"})
+    assert len(await executions(client, "leaving")) == 1, "it cannot leave while the tool runs"
     return found
 
 
@@ -128,7 +135,7 @@ async def turned(handle: WorkflowHandle[Any, Any]) -> bool:
 
 async def finish(found: dict[str, WorkflowHandle[Any, Any]]) -> dict[str, Any]:
     """Says what each waits for, and gives the results."""
-    for name in ("waiting", "turning"):
+    for name in ("waiting", "turning", "leaving"):
         request = (await pending(found[name], 1, SLOW))[0]
         await found[name].execute_update("approve", {"code": request["code"], "by": "ann"})
     await found["rolling"].execute_update("resume", {"by": "ann"})
@@ -144,7 +151,7 @@ async def test_a_new_build_takes_over_while_runs_are_open(own: tuple[Stack, Clie
     first = one.start()
     code, report, said = await one.deploy("--wait", "90s")
     assert (code, report["checked"]) == (0, 0), said
-    found = await three_runs(stack, client)
+    found = await open_runs(stack, client)
 
     two = second(stack, tmp_path)
     code, report, said = await two.deploy("--wait", "1s")
@@ -153,19 +160,21 @@ async def test_a_new_build_takes_over_while_runs_are_open(own: tuple[Stack, Clie
     two.start()
     deploying = asyncio.create_task(two.deploy("--wait", "90s"))
     await until(lambda: is_current(client, "b2"), SLOW, "build 2 being current")
-    (stack.folder / "go").touch()
+    for name in ("turning", "leaving"):
+        (stack.folder / "go" / name).touch()
     code, report, said = await deploying
     assert code == 0, said
-    assert (report["checked"], report["faults"]) == (3, [])
+    assert (report["checked"], report["faults"]) == (4, [])
     assert set(report["told"]) >= {"waiting", "rolling"}
     versions = {each["build"]: each for each in report["versions"]}
-    assert (versions["b2"]["status"], versions["b2"]["runs"]) == ("current", 3), report
+    assert (versions["b2"]["status"], versions["b2"]["runs"]) == ("current", 4), report
     assert versions["b1"]["runs"] == 0
     assert "no open run is left on b1" in said
     first.terminate()
     assert first.wait(60) == 0
 
     results = await finish(found)
+    assert len(await executions(client, "leaving")) >= 2, "it rolled over"
     assert {name: result["status"] for name, result in results.items()} == dict.fromkeys(found, "completed")
     assert {result["versions"]["build_id"] for result in results.values()} == {"b2"}
     assert {name: result["versions"]["bundle"] for name, result in results.items()} == {n: f"{n}@1" for n in found}
@@ -188,19 +197,20 @@ async def test_runs_whose_workers_were_killed_are_named_with_what_rescues_them(
     one = Build(stack, "b1", ROOT)
     first = one.start()
     assert (await one.deploy("--wait", "90s"))[0] == 0
-    (stack.folder / "go").touch()
-    found = await three_runs(stack, client)
+    (stack.folder / "go" / "turning").touch()
+    found = await open_runs(stack, client)
     kill(first)
+    (stack.folder / "go" / "leaving").touch()
     two = second(stack, tmp_path)
     two.start()
 
     async def named() -> Any:
         code, report, _ = await two.deploy("--wait", "5s")
-        return report if code == 1 and len(report.get("no_worker", [])) == 3 else None
+        return report if code == 1 and len(report.get("no_worker", [])) == len(NAMES) else None
 
     report = await until(named, POLL_SECONDS + SLOW, "the runs without a worker")
     doctor = await stack.shell("perdure doctor")
-    assert "no worker for build b1: 3 open runs wait for one" in doctor.stdout
+    assert "no worker for build b1: 4 open runs wait for one" in doctor.stdout
     assert doctor.returncode == 1
     stuck = await stack.shell("perdure runs --stuck --json")
     lines = {each["workflow_id"]: each for each in json.loads(stuck.stdout)}
@@ -211,6 +221,7 @@ async def test_runs_whose_workers_were_killed_are_named_with_what_rescues_them(
         assert moved.returncode == 0, moved.stderr
     assert {each["workflow_id"] for each in report["no_worker"]} == set(found)
     results = await finish(found)
+    assert len(await executions(client, "leaving")) >= 2, "the rollover that was under way was made"
     assert {result["status"] for result in results.values()} == {"completed"}
     assert {result["versions"]["build_id"] for result in results.values()} == {"b2"}
 
@@ -221,8 +232,8 @@ async def test_a_build_that_would_break_open_runs_is_refused(own: tuple[Stack, C
     one = Build(stack, "b1", ROOT)
     one.start()
     assert (await one.deploy("--wait", "90s"))[0] == 0
-    (stack.folder / "go").touch()
-    found = await three_runs(stack, client)
+    (stack.folder / "go" / "turning").touch()
+    found = await open_runs(stack, client)
     two = second(stack, tmp_path, UNPATCHED)
     two.start()
     code, report, said = await two.deploy()
