@@ -54,3 +54,13 @@ def _stall(arguments: dict[str, Any], options: dict[str, Any]) -> str | None:
 def stalling(seconds: float) -> str:
     """Its guard blocks the worker's own event loop."""
     return "ok"
+
+
+@tool(effect="read", timeout=60)
+def held(notes: str, label: str) -> str:
+    """Notes that it has begun, waits until it is let go, and notes its end."""
+    _note(notes, f"begun {label}")
+    while not Path(f"{notes}.go").exists():
+        time.sleep(0.05)
+    _note(notes, f"ended {label}")
+    return "seen"

@@ -10,16 +10,19 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 
+from scripts import scripted_model
 from scripts.embedded import EmbeddedTemporal, free_port
 from tests.integration.kit import Stack, call, say, until
 from workers.client import DATA_CONVERTER
 
+_CHUNK = scripted_model._Handler._chunk
 TOOLS = {"PERDURE_TOOLS": "tests.integration.life_tools"}
 SLACK = 10.0
 """A loaded machine takes its time to start and to reap a process."""
@@ -60,21 +63,31 @@ def healthy(port: int, path: str, code: int) -> Callable[[], bool]:
 
 
 class SlowModel:
-    """Holds back the first answer to one turn until it is let go."""
+    """Holds back the first answer until it is let go: all of it, or what comes after its beginning."""
 
-    def __init__(self, stack: Stack, turn: int = 0) -> None:
+    def __init__(self, stack: Stack, streaming: pytest.MonkeyPatch | None = None) -> None:
         self.asked, self.again, self.go = threading.Event(), threading.Event(), threading.Event()
-        self.turn = turn
+        self.streams = streaming is not None
+        if streaming is not None:
+
+            def chunk(handler: Any, data: bytes) -> None:
+                with suppress(OSError):  # the worker has gone
+                    _CHUNK(handler, data)
+                    if not self.asked.is_set() and b"content" in data:
+                        self.hold()
+
+            streaming.setattr(scripted_model._Handler, "_chunk", chunk)
         stack.serve_model(on_turn=self.hook)
 
     def hook(self, name: str, index: int) -> None:
-        if index != self.turn:
-            return
         if self.asked.is_set():
             self.again.set()
-        else:
-            self.asked.set()
-            self.go.wait(60)
+        elif not self.streams:
+            self.hold()
+
+    def hold(self) -> None:
+        self.asked.set()
+        self.go.wait(60)
 
 
 async def test_an_idle_worker_ends_at_once(stack: Stack) -> None:
@@ -106,10 +119,13 @@ async def test_a_short_model_request_finishes_and_is_recorded_when_its_worker_en
 
 
 @pytest.mark.all
-async def test_a_long_model_request_is_handed_over_within_the_grace(stack: Stack, client: Client) -> None:
-    stack.script("long", say("done"))
-    stack.bundle("long", [])
-    model = SlowModel(stack)
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_long_model_request_is_handed_over_within_the_grace(
+    stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch, streaming: bool
+) -> None:
+    stack.script("long", say("done with all that there was to do"))
+    stack.bundle("long", [], model=[{"model": "long", "stream": True}])
+    model = SlowModel(stack, monkeypatch if streaming else None)
     worker = stack.start_worker(PERDURE_GRACE="5")
     run = await stack.start({"goal": "go on", "bundle": "long"})
     await until(model.asked.is_set, 120, "the first model request")
@@ -118,7 +134,8 @@ async def test_a_long_model_request_is_handed_over_within_the_grace(stack: Stack
     assert await end(worker, 5) < 5 + SLACK
     await until(model.again.is_set, 15, "the other worker's request")
     model.go.set()
-    assert (await client.get_workflow_handle(run).result())["turns"] == 1
+    result = await client.get_workflow_handle(run).result()
+    assert (result["turns"], result["output"]) == (1, "done with all that there was to do")
 
 
 @pytest.mark.parametrize("name", ["lasting", pytest.param("watching", marks=pytest.mark.all)])
@@ -135,7 +152,10 @@ async def test_a_long_tool_is_handed_over_and_acts_once(stack: Stack, client: Cl
     stack.start_worker(**TOOLS)
     await up(stack, 1)
     await end(worker, 5)
+    ended = time.monotonic()
+    await until(lambda: "begun 2" in notes.read_text(), 15, "the other worker's attempt")
     result = await client.get_workflow_handle(run).result()
+    assert time.monotonic() - ended < 15, "the other worker goes on within seconds"
     assert result["status"] == "completed"
     assert notes.read_text().splitlines() == ["begun 1", "begun 2"] + (["acted"] if name == "lasting" else [])
 
@@ -179,12 +199,16 @@ async def test_a_worker_ends_within_its_grace_when_the_service_is_gone(tmp_path:
         stack.script("gone", say("done"))
         stack.bundle("gone", [])
         model = SlowModel(stack)
-        worker = stack.start_worker(PERDURE_GRACE="6")
+        port = free_port()
+        worker = stack.start_worker(PERDURE_GRACE="6", PERDURE_HEALTH=str(port))
         try:
             client = await Client.connect(server.address, data_converter=DATA_CONVERTER)
             await stack.start({"goal": "go on", "bundle": "gone"})
             await until(model.asked.is_set, 120, "the model request")
             server.kill()
+            await until(healthy(port, "/ready", 503), 60, "the health endpoint's word")
+            assert "the Temporal service has not answered" in probe(port, "/ready")[1]["problems"][0]
+            assert probe(port, "/live")[0] == 200, "a restart would not mend it"
             assert await end(worker, 6) < 6 + SLACK
             del client
         finally:
