@@ -26,6 +26,7 @@ LONG = (
     "test_rollover",
     "test_runs",
     "test_sessions",
+    "test_slots",
     "test_steering",
     "test_store_down",
     "test_traces",
