@@ -5,12 +5,15 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Coroutine
+from typing import Any
 
 from scripts.demo.play import DemoError, Options, play
+from scripts.demo.project import play_project
 from scripts.embedded import EmbeddedError
 
 
-def options() -> Options:
+def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="./scripts/run",
@@ -21,12 +24,25 @@ def options() -> Options:
     parser.add_argument("--bundle", metavar="NAME[@VERSION]", help="the agent's bundle (default: market-research)")
     parser.add_argument("--yes", action="store_true", help="approve everything it asks")
     parser.add_argument("--keep", action="store_true", help="leave the services up afterwards, until Ctrl-C")
-    return Options(**vars(parser.parse_args()))
+    parser.add_argument(
+        "--project",
+        action="store_true",
+        help="play a project of many sessions instead, while worker and server are killed five times at random",
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="of the random kills of --project")
+    return parser.parse_args()
 
 
-async def run(chosen: Options) -> int:
+def playing_of(chosen: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """What the command line asks for."""
+    if chosen.project:
+        return play_project(chosen.seed)
+    return play(Options(goal=chosen.goal, bundle=chosen.bundle, yes=chosen.yes, keep=chosen.keep))
+
+
+async def run(chosen: argparse.Namespace) -> int:
     """Plays; Ctrl-C, SIGTERM and a closed terminal end everything in good order."""
-    playing = asyncio.ensure_future(play(chosen))
+    playing = asyncio.ensure_future(playing_of(chosen))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, playing.cancel)

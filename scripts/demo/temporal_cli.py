@@ -58,9 +58,9 @@ class TemporalCli:
             raise DemoError(f"{self.line(*arguments)}\nfailed with {process.returncode}: {error.decode().strip()}")
         return out.decode()
 
-    def start(self, task_queue: str, value: dict[str, Any]) -> Sequence[str]:
-        """`temporal workflow start` of an agent run."""
-        command = ["workflow", "start", "--type", "AgentRun", "--task-queue", task_queue]
+    def start(self, task_queue: str, value: dict[str, Any], kind: str = "AgentRun") -> Sequence[str]:
+        """`temporal workflow start` of an agent run, or of a project."""
+        command = ["workflow", "start", "--type", kind, "--task-queue", task_queue]
         return [*command, *self._id(), "--input", json.dumps(value, ensure_ascii=False)]
 
     def look(self, verb: str, *more: str) -> Sequence[str]:
