@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("verify", "Check every record of a run"),
     "replay": ("replay", "Replay runs with the code of today, calling nothing"),
     "rehearse": ("rehearse", "Hold a run's past against another bundle, offline"),
+    "project": ("project", "Look at a project of many sessions, or follow it"),
     "bundles": ("bundles", "List bundles, their digests and runs, or the difference of two"),
     "build-id": ("builds", "Print the build id of this code"),
     "deploy": ("deploy", "Check a build against the open runs, and make it current"),
@@ -50,8 +51,11 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"scripts.commands.{COMMANDS[cmd_name][0]}")
+        found = getattr(module, cmd_name.replace("-", "_"))
+        if isinstance(found, typer.Typer):  # with commands of its own
+            return typer.main.get_command(found)
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        alone.command(cmd_name)(getattr(module, cmd_name.replace("-", "_")))
+        alone.command(cmd_name)(found)
         return typer.main.get_command(alone)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

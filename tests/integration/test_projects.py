@@ -102,8 +102,18 @@ async def test_what_is_rejected_is_mended_and_what_breaks_later_is_found_by_its_
     stack.serve_model()
     async with stack.worker():
         project = await start(stack, client, bundles=bundles)
+        followed = await stack.shell(f"perdure project show {project.id} --follow --json")
         result = await asyncio.wait_for(project.result(), 200)
         handoffs = await project.query("handoffs")
+        seen = await stack.shell(f"perdure project show {project.id} --follow")
+        other = await stack.shell(f"perdure project show {handoffs[0]['run']}")
+    events = [json.loads(line) for line in followed.stdout.splitlines()]
+    assert (followed.returncode, events[-1]["status"]) == (0, "completed")
+    assert [event["number"] for event in events if event["event"] == "session"] == list(range(1, 10))
+    flips = [event for event in events if event["event"] == "task" and "was broken since" in str(event["reasons"])]
+    assert flips[0]["id"] == "add"
+    assert "add does not pass" in seen.stdout
+    assert (other.returncode, "is no project" in other.stderr) == (1, True)
     assert result["status"] == "completed"
     assert [(each["role"], each["task"], each["passing"]) for each in handoffs[1:]] == [
         ("coder", "add", True),
