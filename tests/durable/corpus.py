@@ -2,19 +2,21 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
+from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
+import tests.durable.many  # noqa: F401, registers its paths
 from activities.bundles import Bundles
 from activities.errors import IncompatiblePayload
 from activities.manifest import Manifest
+from tests.durable.playing import PLAYS as PLAYS
+from tests.durable.playing import decide, fails, play, run, session_is, waits
 from tests.integration.kit import Stack, call, calls, pending, say, until
 from workers.client import WORKER_DATA_CONVERTER
 from workers.worker import WORKFLOWS, workflow_runner
@@ -33,43 +35,12 @@ would not continue them. Keep the old order for old runs:
 Then, when no open run is older: workflow.deprecate_patch("what-changed") in the place of the `if`, and at last nothing.
 """
 
-Play = Callable[[Stack, Client], Awaitable[None]]
-PLAYS: dict[str, Play] = {}
-
-
-def play(name: str) -> Callable[[Play], Play]:
-    """Registers a run of the corpus."""
-
-    def register(fn: Play) -> Play:
-        PLAYS[name] = fn
-        return fn
-
-    return register
-
-
-@asynccontextmanager
-async def _run(
-    stack: Stack, client: Client, name: str, tools: list[str], *turns: Any, **more: Any
-) -> AsyncIterator[WorkflowHandle[Any, Any]]:
-    stack.script(name, *turns)
-    stack.bundle(name, tools)
-    stack.serve_model()
-    stack.runs.append(name)
-    value = {"goal": f"the path {name}", "bundle": name, **more}
-    async with stack.worker():
-        yield await client.start_workflow("AgentRun", value, id=name, task_queue=stack.name)
-
-
-async def _decide(handle: WorkflowHandle[Any, Any], name: str, **body: Any) -> None:
-    request = (await pending(handle))[0]
-    await handle.execute_update(name, {"code": request["code"], "by": "ann", **body})
-
 
 @play("plain")
 async def plain(stack: Stack, client: Client) -> None:
     """A local read, a read on the tools queue, an answer."""
     turns = (call("list_files", path="."), call("search_files", pattern="x"), say("nothing"))
-    async with _run(stack, client, "plain", ["list_files", "search_files"], *turns) as handle:
+    async with run(stack, client, "plain", ["list_files", "search_files"], *turns) as handle:
         await handle.result()
 
 
@@ -77,10 +48,10 @@ async def plain(stack: Stack, client: Client) -> None:
 async def decided(stack: Stack, client: Client) -> None:
     """Approved, edited, denied, one after the other."""
     turns = [call("write_file", path=f"{name}.txt", content=name) for name in "abc"]
-    async with _run(stack, client, "decided", ["write_file"], *turns, say("done")) as handle:
-        await _decide(handle, "approve")
-        await _decide(handle, "approve", arguments={"path": "b.txt", "content": "B"})
-        await _decide(handle, "deny", reason="no c")
+    async with run(stack, client, "decided", ["write_file"], *turns, say("done")) as handle:
+        await decide(handle, "approve")
+        await decide(handle, "approve", arguments={"path": "b.txt", "content": "B"})
+        await decide(handle, "deny", reason="no c")
         await handle.result()
 
 
@@ -89,8 +60,8 @@ async def parallel(stack: Stack, client: Client) -> None:
     """Three calls of one turn together, one of them asks; a fourth is the same as the second."""
     look, write = ("list_files", {"path": "."}), ("write_file", {"path": "a.txt", "content": "a"})
     turns = (calls(look, ("search_files", {"pattern": "x"}), write, write), say("done"))
-    async with _run(stack, client, "parallel", ["list_files", "search_files", "write_file"], *turns) as handle:
-        await _decide(handle, "approve")
+    async with run(stack, client, "parallel", ["list_files", "search_files", "write_file"], *turns) as handle:
+        await decide(handle, "approve")
         await handle.result()
 
 
@@ -99,9 +70,9 @@ async def reviewed(stack: Stack, client: Client) -> None:
     """A call whose outcome nobody knows, resolved by a person."""
     stack.environment["PERDURE_TOOLS"] = "tests.durable.tools"
     turns = (call("vanish", where="there"), say("done"))
-    async with _run(stack, client, "reviewed", ["vanish"], *turns) as handle:
-        await _decide(handle, "approve")
-        await until(lambda: _waits(handle, "review"))
+    async with run(stack, client, "reviewed", ["vanish"], *turns) as handle:
+        await decide(handle, "approve")
+        await until(lambda: waits(handle, "review"))
         request = next(one for one in await pending(handle) if one["kind"] == "review")
         body = {"code": request["code"], "outcome": "happened", "result": "there", "by": "ann"}
         await handle.execute_update("resolve", body)
@@ -112,15 +83,15 @@ async def reviewed(stack: Stack, client: Client) -> None:
 async def handed(stack: Stack, client: Client) -> None:
     """A handoff by message, a second one with an upgrade, a message in each session."""
     stack.bundle("handed", [], version="2")
-    async with _run(stack, client, "handed", [], *[say("ok")] * 9, interactive=True, bundle="handed@1") as handle:
+    async with run(stack, client, "handed", [], *[say("ok")] * 9, interactive=True, bundle="handed@1") as handle:
         for session in (2, 3):
-            await until(lambda: _waits(handle, "message"))
+            await until(lambda: waits(handle, "message"))
             if session == 3:
                 await handle.execute_update("upgrade", {"bundle": "handed@2", "by": "ann"})
             await handle.execute_update("handoff", {"by": "ann"})
             await handle.execute_update("message", {"text": "go on", "by": "ann"})
-            await until(partial(_session, handle, session))
-        await until(lambda: _waits(handle, "message"))
+            await until(partial(session_is, handle, session))
+        await until(lambda: waits(handle, "message"))
         await handle.execute_update("finish", {"by": "ann"})
         await handle.result()
 
@@ -129,9 +100,9 @@ async def handed(stack: Stack, client: Client) -> None:
 async def asked(stack: Stack, client: Client) -> None:
     """A question, a message, an interactive end."""
     turns = (call("ask_human", question="Which?", choices=["x", "y"]), say("x it is"), say("bye"))
-    async with _run(stack, client, "asked", ["ask_human"], *turns, interactive=True) as handle:
-        await _decide(handle, "answer", value="x")
-        await until(lambda: _waits(handle, "message"))
+    async with run(stack, client, "asked", ["ask_human"], *turns, interactive=True) as handle:
+        await decide(handle, "answer", value="x")
+        await until(lambda: waits(handle, "message"))
         await handle.signal("message", {"text": "and now?", "by": "ann"})
         await handle.signal("finish", {"by": "ann"})
         await handle.result()
@@ -142,8 +113,8 @@ async def stopped(stack: Stack, client: Client) -> None:
     """A limit that is raised once, and then not in time."""
     turns = [call("list_files", path=".") for _ in range(3)]
     budget = {"turns": 1, "wait": "1s"}
-    async with _run(stack, client, "stopped", ["list_files"], *turns, budget=budget) as handle:
-        await until(lambda: _waits(handle, "budget"))
+    async with run(stack, client, "stopped", ["list_files"], *turns, budget=budget) as handle:
+        await until(lambda: waits(handle, "budget"))
         await handle.execute_update("budget", {"turns": 2, "by": "ann"})
         await handle.result()
 
@@ -152,14 +123,14 @@ async def stopped(stack: Stack, client: Client) -> None:
 async def paused(stack: Stack, client: Client) -> None:
     """A pause, a wrong message, a rollover while a decision stands."""
     turns = (call("write_file", path="a.txt", content="a"), say("done"))
-    async with _run(stack, client, "paused", ["write_file"], *turns) as handle:
+    async with run(stack, client, "paused", ["write_file"], *turns) as handle:
         await pending(handle)
         await handle.signal("pause", {"by": "ann"})
         await handle.signal("approve", {"yes": True})
         await handle.execute_update("rollover", {"by": "ann"})
         handle = client.get_workflow_handle("paused")
-        await until(lambda: _waits(handle, "approval"))
-        await _decide(handle, "approve")
+        await until(lambda: waits(handle, "approval"))
+        await decide(handle, "approve")
         await handle.execute_update("resume", {"by": "ann"})
         await handle.result()
 
@@ -168,33 +139,33 @@ async def paused(stack: Stack, client: Client) -> None:
 async def cancelled(stack: Stack, client: Client) -> None:
     """Cancelled while it waits for a person."""
     turns = (call("write_file", path="a.txt", content="a"), say("never"))
-    async with _run(stack, client, "cancelled", ["write_file"], *turns) as handle:
+    async with run(stack, client, "cancelled", ["write_file"], *turns) as handle:
         await pending(handle)
         await handle.cancel()
-        await _fails(handle)
+        await fails(handle)
 
 
 @play("forked")
 async def forked(stack: Stack, client: Client) -> None:
     """A fork whose last turn has a call that is decided on anew, with an edit."""
     turns = (call("write_file", path="a.txt", content="a"), say("done"))
-    async with _run(stack, client, "source", ["write_file"], *turns) as handle:
+    async with run(stack, client, "source", ["write_file"], *turns) as handle:
         await pending(handle)
         stack.runs.append("forked")
         edits = [{"append": "user", "content": "go on"}]
         value = {"fork": {"workflow_id": "source", "checkpoint": 1, "edits": edits}}
         fork = await client.start_workflow("AgentRun", value, id="forked", task_queue=stack.name)
-        await _decide(fork, "approve")
+        await decide(fork, "approve")
         await fork.result()
         await handle.cancel()
-        await _fails(handle)
+        await fails(handle)
 
 
 @play("edited")
 async def edited(stack: Stack, client: Client) -> None:
     """An edit while a call waits for a person, which it answers, and one that is refused."""
     turns = (call("write_file", path="a.txt", content="a"), say("done"))
-    async with _run(stack, client, "edited", ["write_file"], *turns) as handle:
+    async with run(stack, client, "edited", ["write_file"], *turns) as handle:
         await pending(handle)
         await handle.execute_update("pause", {"by": "ann"})
         edits = [{"tool_result": "1.0", "content": "written"}, {"append": "user", "content": "go on"}]
@@ -215,8 +186,8 @@ async def unreadable(stack: Stack, client: Client) -> None:
         return await read(self, wanted)
 
     with patch.object(Bundles, "manifest", manifest):
-        async with _run(stack, client, "unreadable", [], say("done")) as handle:
-            await until(lambda: _waits(handle, "release"))
+        async with run(stack, client, "unreadable", [], say("done")) as handle:
+            await until(lambda: waits(handle, "release"))
             can[0] = True
             await handle.execute_update("resume", {"by": "ann"})
             await handle.result()
@@ -225,24 +196,8 @@ async def unreadable(stack: Stack, client: Client) -> None:
 @play("refused")
 async def refused(stack: Stack, client: Client) -> None:
     """A start with an unknown field."""
-    async with _run(stack, client, "refused", [], say("never"), wrong=1) as handle:
-        await _fails(handle)
-
-
-async def _waits(handle: WorkflowHandle[Any, Any], kind: str) -> bool:
-    return kind in (await handle.query("status"))["waiting_on"]
-
-
-async def _session(handle: WorkflowHandle[Any, Any], number: int) -> bool:
-    return bool((await handle.query("status"))["session"] == number)
-
-
-async def _fails(handle: WorkflowHandle[Any, Any]) -> None:
-    try:
-        await handle.result()
-    except WorkflowFailureError:
-        return
-    raise AssertionError(f"{handle.id} did not fail")
+    async with run(stack, client, "refused", [], say("never"), wrong=1) as handle:
+        await fails(handle)
 
 
 async def histories(client: Client, workflow_id: str) -> list[WorkflowHistory]:
