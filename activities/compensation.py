@@ -34,18 +34,18 @@ class CompensationActivities:
     async def plan(self, request: UndoPlanRequest) -> UndoPlan:
         """What can be undone, the last effect first."""
         found = await self._world.ledger.everything(request.thread)
+        undone = {effect.operation_id: effect.status for effect in found if _is_undo(effect)}
         if request.operation_id is not None:
             found = [effect for effect in found if effect.operation_id == request.operation_id]
             if not found:
                 return UndoPlan(refused=f"there is no operation {request.operation_id}")
         happened = [effect for effect in found if effect.status == "COMMITTED" and not _is_undo(effect)]
-        undone = {effect.operation_id for effect in found if _is_undo(effect)}
         happened.sort(key=lambda effect: effect.committed_at or "", reverse=True)
         steps = [
             step for effect in happened if (step := self._step(effect)) and undo_id(step.operation_id) not in undone
         ]
         kept = [effect.operation_id for effect in happened if self._step(effect) is None]
-        return UndoPlan(steps=steps, kept=kept, refused=None if steps else _refusal(found, kept))
+        return UndoPlan(steps=steps, kept=kept, refused=None if steps else _refusal(found, kept, undone))
 
     def _step(self, effect: EffectRecord) -> UndoStep | None:
         tool = self._world.registry.get(effect.tool)
@@ -163,9 +163,16 @@ def _is_undo(effect: EffectRecord) -> bool:
     return effect.operation_id.endswith(":undo")
 
 
-def _refusal(found: list[EffectRecord], kept: list[str]) -> str:
+def _refusal(found: list[EffectRecord], kept: list[str], undone: dict[str, str]) -> str:
     if kept:
         return f"nothing can be undone: the tools of {', '.join(kept[:5])} have no compensation"
+    tried = [
+        f"undoing {effect.operation_id} was tried and is {undone[undo_id(effect.operation_id)]}"
+        for effect in found
+        if effect.status == "COMMITTED" and undo_id(effect.operation_id) in undone
+    ]
+    if tried:
+        return f"{'; '.join(tried[-5:])}. It is tried once: undo it by hand"
     states = ", ".join(f"{effect.operation_id} is {effect.status}" for effect in found[-5:])
     return f"there is nothing to undo: {states or 'this run has no effects'}"
 

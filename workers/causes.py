@@ -177,8 +177,11 @@ def time_of(stamp: Any) -> datetime | None:
 def remedy(kind: str, seen: Seen) -> str:
     """The command or act that mends a cause."""
     run = seen.workflow_id
-    parked = dict(PARKS.values())
+    if seen.status == "parked":
+        return f"status.problem says it: temporal workflow query -w {run} --type status"
     return {
+        **dict(PARKS.values()),
+        "store": PARKS["StoreUnavailable"][1],
         "approval": "perdure pending",
         "question": "perdure pending",
         "review": "perdure pending",
@@ -193,5 +196,5 @@ def remedy(kind: str, seen: Seen) -> str:
         "slots": "more workers, or more slots (PERDURE_SLOTS_…); look at the workers' /live",
         "model": "look at the model server and its key; the run goes on by itself",
         "tool": f"temporal workflow describe -w {run}",
-        **parked,
+        "task": f"status.asked holds the commands: temporal workflow query -w {run} --type status",
     }.get(kind, "")

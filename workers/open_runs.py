@@ -43,6 +43,8 @@ SHOWN = (
     "repository",
 )
 """The kinds that visibility can be asked for."""
+KINDS = (*SHOWN, "parked", "paused", "model", "tool", "slots", "no_worker", "task_failing", "running")
+"""All that a run may wait for, and `parked`: one that stands still until somebody mends what it needs."""
 PROBLEMS = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")
 VERSION = SearchAttributeKey.for_keyword("TemporalWorkerDeploymentVersion")
 BEHAVIOR = SearchAttributeKey.for_keyword("TemporalWorkflowVersioningBehavior")
@@ -127,7 +129,13 @@ async def open_runs(client: Client, waiting: str | None = None) -> list[OpenRun]
         return None if cause is None else OpenRun(seen, cause)
 
     runs = [run for run in await asyncio.gather(*map(explain, found)) if run is not None]
-    return [run for run in runs if waiting is None or run.cause.kind == waiting or waiting in run.seen.waiting_on]
+    return [
+        run
+        for run in runs
+        if waiting is None
+        or waiting in (run.cause.kind, *run.seen.waiting_on)
+        or (waiting == "parked" and run.seen.status == "parked")
+    ]
 
 
 async def listed(client: Client, waiting: str | None = None) -> AsyncIterator[Seen]:

@@ -24,7 +24,7 @@ from workflows.gates import failure_of
 from workflows.queries import Queries
 from workflows.records import OpenRequest, ResultStatus, Turn
 from workflows.rollover import RollOver, carried, misfit
-from workflows.session_records import Closing, ClosingRequest
+from workflows.session_records import Closing, ClosingRequest, Conclusion
 from workflows.sessions import Sessions
 from workflows.state import RunState
 
@@ -78,6 +78,8 @@ class AgentRun(Sessions, Queries):
 
     async def _live(self) -> dict[str, Any]:
         state = self.state
+        if state.conclusion is not None and state.turn is None:  # it rolled over while it was ending
+            return await self._close(state.conclusion.status, reason=state.conclusion.reason)
         while True:
             if state.turn is None:
                 if not await self.may_go_on():
@@ -160,9 +162,10 @@ class AgentRun(Sessions, Queries):
         return ends
 
     async def _close(self, status: ResultStatus, turn: Turn | None = None, reason: str | None = None) -> dict[str, Any]:
-        self.closing = status
+        self.closing, self.state.conclusion = status, Conclusion(status=status, reason=reason)
         for item in self.state.inbox:
             self.log(None, "rejected", item.by, UNREAD, reason=f"the run ended ({status}) before it was read")
+        self.state.inbox = []
         return self._result(status, await self._store_files(), turn, reason)
 
     async def _store_files(self) -> Closing:
@@ -212,6 +215,7 @@ class AgentRun(Sessions, Queries):
         fresh, self.state = self.state.branch, found
         if branches_off(workflow.info()):
             self.state.branch, self.state.branched = fresh, True
+        self.closing = None if found.conclusion is None else found.conclusion.status
         self.arrive()
 
     def _reseeded(self, seed: int) -> None:

@@ -106,6 +106,21 @@ def question_for(call: Call) -> str:
     return f"May the agent run {call.summary or call.tool}? It asks because: {call.reason}"
 
 
+def reached_text(reached: dict[str, float]) -> str:
+    """What a person is told of limits that are reached."""
+    return "The limit is reached: " + ", ".join(f"{name} {limit:g}" for name, limit in reached.items())
+
+
+def enough(reached: dict[str, float], needed: dict[str, float]) -> dict[str, float]:
+    """Limits that let the run go on: twice the old one, or what the next step needs, which may be far more."""
+    return {name: _more(max(limit, needed[name])) for name, limit in reached.items()}
+
+
+def _more(limit: float) -> float:
+    """Twice the limit: a number to start from in the command that raises it."""
+    return max(1, limit * 2) if isinstance(limit, int) or limit.is_integer() else limit * 2
+
+
 def doubt_of(call: Call, answer: ToolAnswer) -> str:
     """What a person is asked about an unknown outcome, and what is known of it."""
     effect = answer.effect

@@ -13,6 +13,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from workflows import catalog
+from workflows.display import enough, reached_text
 from workflows.messages import decode_json
 from workflows.people import People
 from workflows.records import Problem
@@ -27,6 +28,13 @@ MISFIT = "IncompatiblePayload"
 PARKED_MISFITS = "incompatible-payload-parks"
 """The patch since which a record that a worker cannot read parks the run. Needed while histories of runs that failed by
 it are replayed: by queries of closed runs, for as long as the namespace keeps them."""
+
+WHOLE_OPENINGS = "openings-end-before-a-rollover"
+"""The patch since which a run that is parked while it is opened, or takes over what a fork begins with, continues as
+new only when that is done."""
+
+IDLE_ENDS = "idle-ends-after-a-rollover"
+"""The patch since which a run that was idle before its rollover, and is not any more, says so."""
 
 LONGEST_PAUSE = 3600
 """Seconds between two looks at a cause that seems gone each time and is not."""
@@ -57,14 +65,15 @@ class Gates(People):
         return True
 
     def _ask_for_budget(self, reached: dict[str, float]) -> Request:
-        names = ", ".join(f"{name} {limit:g}" for name, limit in reached.items())
-        request = self.request("budget", f"The limit is reached: {names}", None, self.state.opened.budget_wait)
-        request.raise_to = {name: _more(limit) for name, limit in reached.items()}
+        request = self.request("budget", reached_text(reached), None, self.state.opened.budget_wait)
+        request.raise_to = enough(reached, self.state.needed_now())
         self.publish()
         return request
 
     async def more_to_do(self) -> bool:
         """After an answer: what people said meanwhile is read; an interactive run waits for the next message."""
+        if self.state.idle and workflow.patched(IDLE_ENDS):
+            self.state.idle = False
         if self.state.opened.interactive and not self.state.inbox and not self.state.finishing:
             self.state.idle = True
             self.publish()
@@ -102,14 +111,16 @@ class Gates(People):
         if problem.type == MISFIT:  # nothing tells when another release is there, so it is tried again for ever
             self.look_at_history()
         self.publish()
+        opened = self.state.opening is not None and (self.state.parent is not None or not self.state.opening.ancestry)
+        can_roll = opened or not workflow.patched(WHOLE_OPENINGS)
         probe = asyncio.create_task(self._probe(problem, tries))
         try:
-            await workflow.wait_condition(lambda: probe.done() or self.retry_now or self.rolling)
+            await workflow.wait_condition(lambda: probe.done() or self.retry_now or (self.rolling and can_roll))
         finally:  # no await here: a run that is put out of the cache while it is parked ends in this place
             probe.cancel()
             self.state.problem, self.retry_now = None, False
         await asyncio.gather(probe, return_exceptions=True)
-        if self.rolling and self.state.opening is not None:
+        if self.rolling and can_roll and self.state.opening is not None:
             raise RollOver
         self.publish()
 
@@ -158,8 +169,3 @@ def failure_of(error: ActivityError) -> ApplicationError:
     if isinstance(cause, ApplicationError):
         return ApplicationError(cause.message, type=cause.type, non_retryable=True)
     return ApplicationError(f"{error.activity_type} failed: {cause}", type="ModelUnavailable", non_retryable=True)
-
-
-def _more(limit: float) -> float:
-    """Twice the limit: a number to start from in the command that raises it."""
-    return max(1, limit * 2) if isinstance(limit, int) or limit.is_integer() else limit * 2

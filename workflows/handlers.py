@@ -14,6 +14,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from workflows import messages as m
 from workflows.catalog import EFFECT_PLAN, TOOLS_QUEUE_SUFFIX, UPGRADE
 from workflows.decisions import Source
+from workflows.display import enough, reached_text
 from workflows.editing import Editing
 from workflows.records import Item
 from workflows.rollover import MOST_UPDATES, Rollover
@@ -21,6 +22,9 @@ from workflows.undoing_records import UndoPlan, UndoPlanRequest
 from workflows.upgrade_records import UpgradeRequest, Upgrading
 
 Answer = dict[str, Any]
+
+RESOLVED_TO_THE_END = "resolved-while-ending"
+"""The patch since which a person can resolve the review of an undoing that the end of the run waits for."""
 
 
 class Handlers(Editing, Rollover):
@@ -84,8 +88,8 @@ class Handlers(Editing, Rollover):
     def _check(self, message: m.Message) -> None:
         if self.ended is not None:
             raise m.MessageError(f"the run has ended ({self.ended}); nothing was changed")
-        if self.closing is not None and not isinstance(message, m.Resume | m.Rollover):
-            raise m.MessageError(f"the run is ending ({self.closing}); nothing was changed")
+        if self.closing is not None and not isinstance(message, m.Resume | m.Rollover | m.Resolve):
+            raise self._ending()
         if isinstance(message, m.Approve | m.Deny | m.Answer | m.Resolve):
             self.find(message)
         if isinstance(message, m.Finish) and self.state.opening is not None and not self.state.opening.interactive:
@@ -99,8 +103,13 @@ class Handlers(Editing, Rollover):
             if waiting + len(message.text.encode()) > m.MESSAGE_BYTES:
                 raise m.MessageError("message: too much is waiting to be read; send it after the next turn")
 
+    def _ending(self) -> m.MessageError:
+        return m.MessageError(f"the run is ending ({self.closing}); nothing was changed")
+
     async def _apply(self, message: m.Message, source: Source) -> Answer:
         self._check(message)
+        if self.closing is not None and isinstance(message, m.Resolve) and not workflow.patched(RESOLVED_TO_THE_END):
+            raise self._ending()
         handlers: dict[type[m.Message], Callable[[Any, Source], Awaitable[str]]] = {
             m.Approve: self.approve,
             m.Deny: self.deny,
@@ -138,10 +147,13 @@ class Handlers(Editing, Rollover):
     async def _budget(self, message: m.Budget, source: Source) -> str:
         new = message.model_dump(exclude_none=True, exclude={"by"})
         self.state.limits = self.state.limits.model_copy(update=new)
+        reached = self.state.reached()
         for request in self.state.requests.open():
-            if request.kind == "budget" and not self.state.reached():
+            if request.kind == "budget" and not reached:
                 self.decide(request, message, "resolved", source, None, after=new)
-        return "raised"
+            elif request.kind == "budget":
+                request.question, request.raise_to = reached_text(reached), enough(reached, self.state.needed_now())
+        return f"raised; still reached: {', '.join(reached)}" if reached else "raised"
 
     async def _finish(self, message: m.Finish, source: Source) -> str:
         self.state.finishing = True

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from workflows.display import asked_below, fenced, number_text
+from workflows.display import asked_below, enough, fenced, number_text
 from workflows.messages import command
 from workflows.project_state import ProjectState
 from workflows.tasks import Task
@@ -26,7 +26,7 @@ def board(state: ProjectState, workflow_id: str, status: str) -> str:
     if state.asked is not None:
         lines.append(_asked(state, workflow_id))
     if state.budget_until is not None:
-        more = {name: limit * 2 for name, limit in state.reached().items()}
+        more = enough(state.reached(), state.used_now())
         line = command(workflow_id, "budget", {**more, "by": YOU})
         lines.append(f"### The limit is reached\n{fenced(line, 'bash')}")
     lines += [asked_below(asked) for asked in state.family.pending()[:SHOWN_BELOW]]

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from workflows.records import BundleRef, Files, Head, Item, Record, Usage
+from workflows.records import BundleRef, Files, Head, Item, Record, ResultStatus, Usage
 
 
 class HandoffRequest(Record):
@@ -40,6 +40,13 @@ class Handoff(Record):
     artifact: dict[str, Any] = Field(default_factory=dict)
     usage: Usage = Usage()
     upgraded: str | None = None
+
+
+class Conclusion(Record):
+    """With which status a run is about to end, and why: it is carried over a rollover that comes before the end."""
+
+    status: ResultStatus
+    reason: str | None = None
 
 
 class ClosingRequest(Record):

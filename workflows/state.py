@@ -12,7 +12,7 @@ from workflows.keys import checkpoint_key
 from workflows.parking import PARKS as PARKS
 from workflows.records import Call, EffectRecord, Files, Head, Item, Limits, Opening, Problem, Turn, Usage
 from workflows.requests import KEPT, Requests, shown
-from workflows.session_records import Handoff
+from workflows.session_records import Conclusion, Handoff
 from workflows.undoing_records import UndoStep
 from workflows.upgrade_records import Upgrading
 
@@ -87,6 +87,7 @@ class RunState(BaseModel):
     upgrade: Upgrading | None = None
     parent: ForkPoint | None = None
     family: Family = Field(default_factory=Family)
+    conclusion: Conclusion | None = None
 
     @property
     def opened(self) -> Opening:
@@ -241,14 +242,14 @@ class RunState(BaseModel):
 
     def reached(self) -> dict[str, float]:
         """The limits that are reached, or would be passed by what the next model call costs at least."""
-        limits, used = self.limits.model_dump(exclude_none=True), self.used_now()
+        limits, used, needed = self.limits.model_dump(exclude_none=True), self.used_now(), self.needed_now()
+        return {name: limit for name, limit in limits.items() if used[name] >= limit or needed[name] > limit}
+
+    def needed_now(self) -> dict[str, float]:
+        """What is used of each limit, with what the next model call costs at least."""
         reserve = self.reserve or Usage()
         next_call = {"tokens": reserve.input_tokens, "cost_usd": reserve.cost_usd}
-        return {
-            name: limit
-            for name, limit in limits.items()
-            if used[name] >= limit or used[name] + next_call.get(name, 0) > limit
-        }
+        return {name: used + next_call.get(name, 0) for name, used in self.used_now().items()}
 
     def calls_left(self) -> int | None:
         """How many tool calls the limit still allows."""

@@ -17,6 +17,10 @@ from workflows.records import Call, Item, Resolution, ToolAnswer
 from workflows.rollover import RollOver
 from workflows.undoing_records import UndoRequest, UndoStep
 
+DOUBTS_PARK = "doubts-of-an-undoing-park"
+"""The patch since which an undoing that no attempt could end, and whose look at the ledger fails too, parks the run or
+goes to a person. Before, it left the queue of undoings without anybody who took the next one."""
+
 
 class Undoing(Gates):
     """Takes the queued steps. `busy` counts what runs, tools too: a rollover waits for it. `writers` is held by what
@@ -113,7 +117,14 @@ class Undoing(Gates):
             if is_cancelled_exception(error):
                 raise
             doubt = request.model_copy(update={"doubt": f"every attempt ended without an answer ({type_of(error)})"})
-            return await self._undo(doubt)
+            if not workflow.patched(DOUBTS_PARK):
+                return await self._undo(doubt)
+        try:
+            return await self.mendable(lambda: self._undo(doubt))
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            return ToolAnswer(status="review", reason=f"no attempt could say ({type_of(error)})")
 
     async def _undo(self, request: UndoRequest) -> ToolAnswer:
         queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX

@@ -1,5 +1,6 @@
 """`perdure approve`, `deny`, `answer`, `resolve`: a decision, by its code alone; the run it belongs to is found."""
 
+import getpass
 import json
 from typing import Annotated, Any
 
@@ -13,7 +14,19 @@ from workers.sending import NotTaken, send_update
 from workflows.messages import loads
 
 Code = Annotated[str, typer.Argument(help="The code of the request, as `perdure pending` shows it")]
-By = Annotated[str, typer.Option("--by", help="Your name, for the decision log", envvar="USER")]
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in some containers
+        raise typer.BadParameter("say who you are", param_hint="--by") from None
+
+
+By = Annotated[
+    str,
+    typer.Option("--by", help="Your name, for the log", envvar="USER", default_factory=_me, show_default="you"),
+]
 Run = Annotated[str | None, typer.Option("--run", help="The workflow id, if several runs have a request of that code")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
 

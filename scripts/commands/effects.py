@@ -47,10 +47,10 @@ async def _effects(workflow_id: str | None, in_doubt: bool, as_json: bool) -> in
         records = [one for one in await Ledger(store).everything(thread) if not in_doubt or one.status in IN_DOUBT]
         if records:
             found += await _lines(client, thread, records)
-    if workflow_id is not None and not found and not in_doubt:
-        raise Refused(f"run {workflow_id!r} has no effects in the store {store!r}")
     if as_json:
         print(json.dumps(found, ensure_ascii=False, indent=1))
+    elif workflow_id is not None and not found and not in_doubt:
+        print(f"no effects of {workflow_id!r} in the store {store!r}")
     else:
         _show(found)
     return 1 if any(line["status"] in IN_DOUBT for line in found) else 0

@@ -13,7 +13,7 @@ from rich.table import Table
 from activities.durations import seconds
 from scripts.commands.running import DONE, NO, run
 from workers.client import connect
-from workers.open_runs import OpenRun, open_runs
+from workers.open_runs import KINDS, OpenRun, open_runs
 
 
 def runs(
@@ -27,6 +27,8 @@ def runs(
         patience = timedelta(seconds=seconds(after))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--after") from None
+    if waiting is not None and waiting not in KINDS:
+        raise typer.BadParameter(f"{waiting!r} is not one of: {', '.join(KINDS)}", param_hint="--waiting")
     run(_runs(stuck, waiting, patience, as_json))
 
 

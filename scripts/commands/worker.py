@@ -1,9 +1,10 @@
 """`perdure worker`: serves runs until it is stopped."""
 
 import asyncio
+import json
 import logging
 from contextlib import ExitStack
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -28,14 +29,15 @@ from workers.worker import Queues, make_workers, make_world, queues_of
 
 def worker(
     queue: Annotated[str, typer.Option(help="all, agents (workflows and models) or tools (tools only)")] = "all",
+    as_json: Annotated[bool, typer.Option("--json", help="say what is served as a line of JSON")] = False,
 ) -> None:
     """Serve runs until SIGTERM or Ctrl+C; a second one hurries. `PERDURE_GRACE` seconds are the longest it takes."""
     if queue not in ("all", "agents", "tools"):
         raise typer.BadParameter(f"{queue!r} is not one of: all, agents, tools", param_hint="--queue")
-    run(_serve(queue))  # type: ignore[arg-type]
+    run(_serve(queue, as_json))  # type: ignore[arg-type]
 
 
-async def _serve(queue: Queues) -> int:
+async def _serve(queue: Queues, as_json: bool) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("perdure").setLevel(logging.INFO)
     console, settings = Console(stderr=True), read_settings()
@@ -49,8 +51,11 @@ async def _serve(queue: Queues) -> int:
     remarks = [] if client is None else await check_mixing(client, settings, queues_of(settings, queue))
     world = None if client is None else await ending.unless_asked(make_world(client, settings))
     if client is not None and world is not None:
-        await _banner(console, client, world, settings, queue)
-        for remark in remarks:
+        if as_json:
+            print(json.dumps({**_served(client, world, settings, queue), "remarks": remarks}), flush=True)
+        else:
+            await _banner(console, client, world, settings, queue)
+        for remark in () if as_json else remarks:
             console.print(remark, markup=False, highlight=False)
         if telemetry.signals:
             console.print(f"telemetry: {', '.join(telemetry.signals).lower()} over OTLP")
@@ -88,6 +93,21 @@ async def _work(
         finally:
             await world.gateway.close()
             world.executor.close()
+
+
+def _served(client: Client, world: World, settings: Settings, queue: Queues) -> dict[str, Any]:
+    """What is served, and where, as `--json` gives it."""
+    return {
+        "queues": queues_of(settings, queue),
+        "namespace": client.namespace,
+        "address": client.service_client.config.target_host,
+        "store": repr(world.store),
+        "workspaces": str(settings.workspaces),
+        "bundles": [f"{name}@{version}" for name, versions in world.bundles.known().items() for version in versions],
+        "tools": [tool.name for tool in world.registry],
+        "build_id": settings.build_id,
+        "search_attributes": world.has_search_attributes,
+    }
 
 
 async def _banner(console: Console, client: Client, world: World, settings: Settings, queue: Queues) -> None:

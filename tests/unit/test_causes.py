@@ -37,6 +37,17 @@ def test_a_run_that_waits_for_people_needs_no_look() -> None:
     assert not cause.is_stuck(NOW, timedelta(days=7))
 
 
+def test_the_remedy_is_that_of_what_the_run_waits_for() -> None:
+    idle = replace(APPROVAL, waiting_on=["message"])
+    cause = from_visibility(idle, everybody)
+    assert cause is not None
+    assert "--name message" in cause.remedy
+    for kind in ("store", "message", "workspace"):
+        parked = replace(RUN, status="parked", waiting_on=[kind])
+        cause = from_description(parked, DescribeWorkflowExecutionResponse(), everybody)
+        assert (cause.kind, "--type status" in cause.remedy) == (kind, True)
+
+
 def test_a_decision_that_no_worker_takes_up_is_seen_behind_the_approval() -> None:
     assert from_visibility(APPROVAL, nobody) is None, "a look is needed"
     answer = DescribeWorkflowExecutionResponse()
