@@ -68,7 +68,7 @@ class Contexts:
 
     async def increment(self, record: Checkpoint) -> Messages:
         """What one checkpoint adds: its new entries, then the model's message."""
-        messages = await self._entries.get_all(record.place, record.inputs.entries)
+        messages = await self._entries.messages(record.place, record.inputs.entries)
         return [*messages, record.outputs.message] if record.outputs.message is not None else messages
 
     async def commit(self, record: Checkpoint, parent: Head, before: Messages, added: int) -> Checkpoint:

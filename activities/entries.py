@@ -70,6 +70,11 @@ class Entries:
         """Reads many, at once, in the order asked for."""
         return list(await asyncio.gather(*(self.get(thread, digest) for digest in digests)))
 
+    async def messages(self, thread: str, digests: Sequence[str]) -> list[dict[str, Any]]:
+        """The messages that entries hold: one each, or the several of a part (see `sessions.begin`)."""
+        bodies = await self.get_all(thread, digests)
+        return [message for body in bodies for message in body.get("messages", [body])]
+
     def warm(self, thread: str, bodies: Mapping[str, str]) -> None:
         """Remembers bodies that came with a segment, whose digest vouches for them."""
         for digest, text in bodies.items():

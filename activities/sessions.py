@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from activities.canonical import preview
 from activities.context import Messages
 from activities.entries import Entries
 from activities.manifest import Manifest
@@ -15,6 +14,9 @@ from workflows.records import Ref, TurnRequest
 
 CHARACTERS_PER_TOKEN = 4
 """About. A tokenizer would fetch its tables from the net at run time; what is counted so is marked as an estimate."""
+
+LOOSE, PART = 8, 128
+"""Of the messages that a context begins with: so many are an entry each, and of more than that so many are one."""
 
 TAIL_SHARE = 0.25
 """The part of a compacted context that stays word for word at its end."""
@@ -31,14 +33,22 @@ class Beginning:
 async def beginning(entries: Entries, thread: str, base: str) -> Beginning:
     """Reads the list of entries that a handoff has made. Raises CheckpointDamaged."""
     digests = list((await entries.get(thread, base))["entries"])
-    messages = await entries.get_all(thread, digests)
+    messages = await entries.messages(thread, digests)
     return Beginning([Ref(sha256=each, bytes=0, preview="") for each in digests], messages)
 
 
 async def begin(entries: Entries, thread: str, messages: Messages) -> str:
-    """Stores messages as the entries of a beginning; gives the digest of their list."""
+    """Stores messages as the entries of a beginning; gives the digest of their list.
+
+    What comes before the agent's last message is put in parts: a thousand small objects are a thousand waits for the
+    disk, or for a service. From that message on each is an entry of its own, in which a fork looks for the answers.
+    """
     whole = [{key: value for key, value in message.items() if key != "compaction"} for message in messages]
-    refs = await asyncio.gather(*(entries.put(thread, each, preview(str(each.get("text", "")))) for each in whole))
+    last = max((index for index, message in enumerate(whole) if message["role"] == "assistant"), default=0)
+    before: Messages = whole[:last]
+    if last > LOOSE:
+        before = [{"messages": whole[start : min(start + PART, last)]} for start in range(0, last, PART)]
+    refs = await asyncio.gather(*(entries.put(thread, each, "") for each in [*before, *whole[last:]]))
     listed = await entries.put(thread, {"entries": [ref.sha256 for ref in refs]}, "")
     return listed.sha256
 

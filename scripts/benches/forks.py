@@ -9,9 +9,12 @@ from temporalio.client import Client
 
 from scripts.benches.rig import Ours, completed, store_size
 
+EDITS = {"added": {"append": "user", "content": "go on"}, "rewritten": {"replace": 1, "content": "other words"}}
+
 
 async def fork(rig: Ours, client: Client, turns: int) -> dict[str, Any]:
-    """Forks the run twice from the turn before its last: as it is, and with an edit. The model is one over HTTP."""
+    """Forks the run from the turn before its last: as it is, with something added at the end, and with other words in
+    its second message, so that a context of its own is written. The model is one over HTTP."""
     threads = rig.folder / "store" / "threads"
     wanted = {"workflow_id": f"{rig.name}-run", "checkpoint": turns - 1}
     before, (size, objects) = disk_use(threads), store_size(threads)
@@ -22,8 +25,9 @@ async def fork(rig: Ours, client: Client, turns: int) -> dict[str, Any]:
         "fork_bytes_named_to_source": round((after[0] - size) / size, 2),
         "fork_objects": after[1] - objects,
     }
-    edits = [{"append": "user", "content": "go on"}]
-    return figures | {"fork_edited_first_turn_seconds": await _once(rig, client, {**wanted, "edits": edits})}
+    for name, edit in EDITS.items():
+        figures[f"fork_{name}_first_turn_seconds"] = await _once(rig, client, {**wanted, "edits": [edit]})
+    return figures
 
 
 async def _once(rig: Ours, client: Client, wanted: dict[str, Any]) -> float:

@@ -3,29 +3,17 @@
 import asyncio
 import itertools
 import json
-from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from temporalio.client import Client, WorkflowHandle
 
 from activities.store import open_store
 from tests.integration.effects.crashes import bundle, effects_stack
-from tests.integration.effects.outside import Outside
 from tests.integration.effects.test_past import replay_script
 from tests.integration.kit import Stack, call, pending, say, until
 
 COUNT = itertools.count()
 ASKED = [{"tool": "reviewed", "decision": "ask"}, {"tool": "*", "decision": "allow"}]
-
-
-def turns(count: int) -> Iterator[dict[str, Any]]:
-    """Reads, effects that are allowed and effects that are asked about, in turn; then the end."""
-    for number in range(1, count):
-        tool = ("reads", "keyed", "reviewed")[number % 3]
-        yield call(tool, f"step {number}", label=f"{tool}-{number}")
-    yield say("all done")
 
 
 async def approve_all(stack: Stack, handle: WorkflowHandle[Any, Any], seen: list[dict[str, Any]]) -> dict[str, Any]:
@@ -53,20 +41,6 @@ def bodies(stack: Stack, run: str) -> dict[str, bytes]:
     """Every checkpoint of a run, by branch and number."""
     top = stack.folder / "store" / "threads" / run
     return {"/".join(path.parts[-2:]): path.read_bytes() for path in top.glob("*/checkpoints/*/*.json")}
-
-
-def counted(stack: Stack, outside: Outside, name: str) -> tuple[dict[str, int], dict[str, int]]:
-    return stack.requests(name), dict(outside.requests)
-
-
-def added(after: dict[str, int], before: dict[str, int]) -> dict[str, int]:
-    return dict(Counter(after) - Counter(before))
-
-
-def expected(count: int, k: int) -> tuple[set[str], set[str]]:
-    """The turns and the effects that a fork from k makes anew."""
-    labels = {turn["calls"][0]["arguments"]["label"] for turn in list(turns(count))[k:] if "calls" in turn}
-    return {str(turn) for turn in range(k, count)}, labels
 
 
 async def test_a_step_that_repeats_an_effect_of_the_source_asks_and_names_it(stack: Stack, client: Client) -> None:
@@ -107,44 +81,6 @@ async def test_a_step_that_repeats_an_effect_of_the_source_asks_and_names_it(sta
     }
     memo = await (await forked.describe()).memo()
     assert memo["perdure_parent"] == result["parent"]
-
-
-@pytest.mark.parametrize("count", [pytest.param(8, id="short"), pytest.param(30, id="long")])
-async def test_a_fork_from_any_checkpoint_shares_the_prefix_and_repeats_nothing_of_it(
-    stack: Stack, client: Client, count: int
-) -> None:
-    async with effects_stack(stack) as outside:
-        bundle(stack, "long", *turns(count), policy=ASKED)
-        stack.serve_model()
-        async with stack.worker():
-            source = await stack.start({"goal": "act", "bundle": "long"})
-            handle = client.get_workflow_handle(source)
-            asked = list[dict[str, Any]]()
-            first = (await pending(handle))[0]
-            await handle.execute_update("handoff", {"by": "alice"})
-            await handle.execute_update("rollover", {"by": "alice"})
-            assert first["tool"] == "reviewed"
-            handle = client.get_workflow_handle(source)
-            whole = await approve_all(stack, handle, asked)
-            assert whole["sessions"] == 2
-            prefix = bodies(stack, source)
-            for k in range(count + 1):
-                before = counted(stack, outside, "long")
-                forked = await fork(stack, client, source, k)
-                seen = list[dict[str, Any]]()
-                result = await approve_all(stack, forked, seen)
-                assert result["status"] == "completed", (k, result)
-                assert result["output"] == "all done"
-                mine = bodies(stack, forked.id)
-                shared = {name: body for name, body in prefix.items() if int(name.split("/")[1][:8]) <= k}
-                assert shared.items() <= mine.items(), k
-                after = counted(stack, outside, "long")
-                asked_turns, labels = expected(count, k)
-                assert added(after[0], before[0]) == dict.fromkeys(asked_turns, 1), k
-                assert added(after[1], before[1]) == dict.fromkeys(labels, 1), k
-                assert {one["tool"] for one in seen} == {label.partition("-")[0] for label in labels} - {"reads"}, k
-                assert result["parent"]["workflow_id"] == source
-        assert all(number == 1 + count for number in outside.effects.values() if number > count)
 
 
 async def test_edits_change_the_context_of_the_fork_and_nothing_of_the_source(stack: Stack, client: Client) -> None:

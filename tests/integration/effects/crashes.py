@@ -70,11 +70,11 @@ async def effects_stack(stack: Stack, cells: Sequence[tuple[str, str]] = ()) -> 
         outside.close()
 
 
-def bundle(stack: Stack, name: str, *turns: dict[str, Any], **tables: Any) -> None:
+def bundle(stack: Stack, name: str, *turns: dict[str, Any], tools: Sequence[str] = TOOLS, **tables: Any) -> None:
     """A bundle that may use every tool without asking."""
     stack.script(name, *turns)
     tables.setdefault("policy", [{"tool": "*", "decision": "allow"}])
-    stack.bundle(name, list(TOOLS), **tables)
+    stack.bundle(name, list(tools), **tables)
 
 
 def label_of(window: str, tool: str) -> str:

@@ -1,12 +1,14 @@
-"""Leaving out the middle of a context never splits a call from its answers."""
+"""What a session begins with: leaving out the middle never splits a call from its answers, and much is few objects."""
 
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.context import check
-from activities.sessions import groups, shorter, split_middle
+from activities.context import check, tool_message, user_message
+from activities.entries import Entries
+from activities.sessions import begin, beginning, groups, shorter, split_middle
+from activities.store import open_store
 
 Messages = list[dict[str, Any]]
 
@@ -44,3 +46,23 @@ def test_what_is_left_of_a_compacted_context_may_be_sent(context: Messages, keep
 def test_a_shortened_context_may_be_sent(context: Messages) -> None:
     check(shorter(context))
     assert len(groups(shorter(context))) <= len(groups(context)) + 1
+
+
+@given(contexts())
+async def test_what_is_stored_as_a_beginning_is_read_back_by_a_worker_that_knows_nothing(context: Messages) -> None:
+    store = open_store("memory://")
+    base = await begin(Entries(store), "run.1", context)
+    assert (await beginning(Entries(store), "run.1", base)).messages == context
+
+
+async def test_a_long_beginning_is_few_objects_and_its_last_answers_are_entries_of_their_own() -> None:
+    store = open_store("memory://")
+    context = [user_message("do it")]
+    for turn in range(1000):
+        call = {"id": f"{turn}.0", "provider_id": "", "tool": "t", "arguments": "{}"}
+        context += [{"role": "assistant", "text": "", "calls": [call]}, tool_message(f"{turn}.0", "t", str(turn))]
+    base = await begin(Entries(store), "run.1", context)
+    assert len(await store.keys("threads")) < 25
+    read = await beginning(Entries(store), "run.1", base)
+    assert read.messages == context
+    assert await Entries(store).get("run.1", read.refs[-1].sha256) == context[-1]
