@@ -1,12 +1,17 @@
 """Forks of forks, of resets and of what is being deleted; with another bundle, and with what was spent."""
 
 import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
+from activities import copying
+from activities.sources import Sources
 from activities.store import open_store
 from tests.integration.effects.crashes import bundle, effects_stack
 from tests.integration.effects.test_past import replay_script, reset
@@ -88,6 +93,47 @@ async def test_a_source_that_is_deleted_meanwhile_gives_a_whole_fork_or_none(sta
             assert isinstance(end, dict), end
             done = await stack.shell(f"perdure verify {each.id}")
             assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("moment", "ends"), [("read", "gone"), ("halfway", "gone"), ("copied", "whole")])
+async def test_a_source_whose_folder_is_deleted_during_the_fork(
+    stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch, moment: str, ends: str
+) -> None:
+    stack.script("gone", *(call("list_files", f"step {n}", path=".") for n in range(12)), say("done"))
+    stack.bundle("gone", ["list_files"], limits={"same_calls": 50})
+    stack.serve_model()
+    link, whole, threads = copying._link, Sources.whole, stack.folder / "store" / "threads"
+    source = f"{stack.name}-source"
+
+    def linked(top: Path, pairs: Sequence[copying.Pair]) -> list[str]:
+        half = len(pairs) // 2 if moment == "halfway" else len(pairs) if moment == "copied" else 0
+        missing = link(top, pairs[:half])
+        if moment != "read":
+            shutil.rmtree(threads / source)
+        return [*missing, *link(top, pairs[half:])]
+
+    async def read(*given: Any) -> Any:
+        if moment == "read":
+            shutil.rmtree(threads / source)
+        return await whole(*given)
+
+    async with stack.worker():
+        await stack.start({"goal": "act", "bundle": "gone"}, source)
+        await client.get_workflow_handle(source).result()
+        monkeypatch.setattr(copying, "_link", linked)
+        monkeypatch.setattr(Sources, "whole", read)
+        forked = await fork(stack, client, source, 11)
+        end: Any = (await asyncio.gather(asyncio.wait_for(forked.result(), 120), return_exceptions=True))[0]
+    assert not (threads / source).exists()
+    if ends == "whole":
+        assert (end["output"], stack.requests("gone")["12"]) == ("done", 2)
+        done = await stack.shell(f"perdure verify {forked.id}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return
+    assert isinstance(end, WorkflowFailureError)
+    assert isinstance(end.cause, ApplicationError)
+    assert end.cause.type == "InvalidInput", end.cause
+    assert stack.requests("gone")["12"] == 1, "nothing of the fork was run"
 
 
 async def test_a_fork_of_the_final_answer_ends_with_it_or_goes_on_with_what_is_said(

@@ -1,14 +1,17 @@
 """Tools for the tests of state, and a worker that dies where a test says.
 
 With CRASH_AT=<stage>:<part of a key> and CRASH_FLAG=<file> a worker process that loads this module kills itself, once,
-at that stage of writing the first such key to a local store. CRASH_EVERY shortens the segments.
+at that stage of writing the first such key to a local store. CRASH_EVERY shortens the segments. The stage `session` is
+another one: the first turn of a session that follows a handoff has been given out, and has done nothing yet.
 """
 
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import activities.segments
+import activities.turn
 from activities.store import LocalStore
 from activities.tools import tool
 
@@ -45,6 +48,26 @@ def _arm(stage: str, wanted: str, flag: Path) -> None:
     LocalStore._write = dying  # type: ignore[method-assign]
 
 
+def _once(flag: Path) -> None:
+    if not flag.exists():
+        flag.touch()
+        _die()
+
+
+def _arm_session(flag: Path) -> None:
+    read = activities.turn.beginning  # type: ignore[attr-defined]
+
+    async def dying(*given: Any) -> Any:
+        _once(flag)
+        return await read(*given)
+
+    activities.turn.beginning = dying  # type: ignore[attr-defined, assignment]
+
+
 if at := os.environ.get("CRASH_AT"):
     activities.segments.EVERY = int(os.environ.get("CRASH_EVERY", "32"))
-    _arm(at.partition(":")[0], at.partition(":")[2], Path(os.environ["CRASH_FLAG"]))
+    stage, _, key = at.partition(":")
+    if stage == "session":
+        _arm_session(Path(os.environ["CRASH_FLAG"]))
+    else:
+        _arm(stage, key, Path(os.environ["CRASH_FLAG"]))
