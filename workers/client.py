@@ -14,11 +14,13 @@ from temporalio.converter import (
     DataConverter,
     DefaultPayloadConverter,
     JSONPlainPayloadConverter,
+    PayloadCodec,
 )
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import RPCError
 
 from activities.store import Store, open_store
+from workers.codec import EncodedFailures, load_codec
 from workers.misfits import misfit
 from workers.settings import Settings, read_settings
 from workers.storage import external_storage
@@ -69,19 +71,25 @@ DATA_CONVERTER = DataConverter(payload_converter_class=SlimPayloadConverter)
 WORKER_DATA_CONVERTER = DataConverter(payload_converter_class=WorkerPayloadConverter)
 
 
-def data_converter(store: Store, *, worker: bool = False) -> DataConverter:
+def data_converter(store: Store, *, worker: bool = False, codec: PayloadCodec | None = None) -> DataConverter:
     """The converter of clients, or of workers, with what is too large for Temporal in the store."""
-    return replace(WORKER_DATA_CONVERTER if worker else DATA_CONVERTER, external_storage=external_storage(store))
+    made = replace(WORKER_DATA_CONVERTER if worker else DATA_CONVERTER, external_storage=external_storage(store))
+    return made if codec is None else replace(made, payload_codec=codec, failure_converter_class=EncodedFailures)
+
+
+def converter_of(settings: Settings, *, worker: bool = False) -> DataConverter:
+    """The same by the settings. Raises SettingsError."""
+    return data_converter(open_store(settings.store), worker=worker, codec=load_codec(settings.codec))
 
 
 async def connect(settings: Settings | None = None, *, worker: bool = False, plugins: Sequence[Plugin] = ()) -> Client:
     """A client by the TEMPORAL_* variables and profiles, as a worker's or as any other's. Raises Unreachable."""
-    store = open_store((settings or read_settings()).store)
+    converter = converter_of(settings or read_settings(), worker=worker)
     config = ClientConfigProfile.load().to_client_connect_config()
     target = config.get("target_host") or "localhost:7233"
     config["target_host"] = target
     try:
-        return await Client.connect(**config, data_converter=data_converter(store, worker=worker), plugins=plugins)
+        return await Client.connect(**config, data_converter=converter, plugins=plugins)
     except (RPCError, RuntimeError) as error:
         raise Unreachable(
             f"no Temporal service answers at {target} ({str(error).splitlines()[0][:200]}); "

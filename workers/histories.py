@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import ParseError
+from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
@@ -92,28 +93,40 @@ def _is_payload(value: Any) -> bool:
     return whole and isinstance(value.get("data", ""), str) and isinstance(value.get("metadata", {}), dict)
 
 
-def check(history: WorkflowHistory, converter: DataConverter) -> None:
-    """Raises Unreadable for what cannot be replayed: not a whole beginning, or encrypted and no codec is configured."""
+async def check(history: WorkflowHistory, converter: DataConverter) -> None:
+    """Raises Unreadable for what cannot be replayed: not a whole beginning, or encoded by another codec than the
+    configured one."""
     numbers = [event.event_id for event in history.events]
     if not numbers:
         raise Unreadable(f"{history.workflow_id} has no events")
     gap = next((want for want, number in enumerate(numbers, 1) if want != number), None)
     if gap is not None or not history.events[0].HasField("workflow_execution_started_event_attributes"):
         raise Unreadable(f"the history of {history.workflow_id} lacks event {gap or 1}: fetch it whole, from the first")
-    if converter.payload_codec is None and (unknown := sorted(set(_encodings(history)))):
+    encoded = {_encoding(each): each for event in history.events for each in _payloads(event) if _is_encoded(each)}
+    if encoded and (fault := await _unread(converter, next(iter(encoded.values())))) is not None:
         raise Unreadable(
-            f"the history of {history.workflow_id} is encoded ({', '.join(unknown)}), and no codec is configured here: "
-            "run this with the settings of the worker that wrote it"
+            f"the history of {history.workflow_id} is encoded ({', '.join(sorted(encoded))}), and {fault}: run this "
+            "with the settings of the worker that wrote it"
         )
 
 
-def _encodings(history: WorkflowHistory) -> Iterable[str]:
-    """The encodings that no converter of ours reads by itself."""
-    for event in history.events:
-        for payload in _payloads(event):
-            encoding = payload.metadata.get("encoding", b"").decode("utf-8", "replace")
-            if encoding.startswith("binary/") and encoding not in _PLAIN:
-                yield encoding
+async def _unread(converter: DataConverter, payload: Payload) -> str | None:
+    if converter.payload_codec is None:
+        return "no codec is configured here"
+    try:
+        await converter.payload_codec.decode([payload])
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+        return f"the configured codec cannot decode it ({type(error).__name__})"
+    return None
+
+
+def _encoding(payload: Payload) -> str:
+    return payload.metadata.get("encoding", b"").decode("utf-8", "replace")
+
+
+def _is_encoded(payload: Payload) -> bool:
+    """Whether no converter of ours reads it by itself."""
+    return _encoding(payload).startswith("binary/") and _encoding(payload) not in _PLAIN
 
 
 def _payloads(message: Any) -> Iterable[Any]:

@@ -22,6 +22,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
 from workers.causes import Cause, Kind, Seen, from_description, from_visibility
+from workers.codec import decode_failure
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
 from workflows.showing import BUNDLE, BUNDLE_DIGEST, COST, SINCE, STATUS, TURN, WAITING_ON
 
@@ -179,6 +180,8 @@ async def _look(client: Client, seen: Seen, queues: Queues) -> Cause | None:
         return Cause("running", seen.since or seen.started, f"cannot be described: {error.message}")
     if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
         return None
+    for pending in described.pending_activities:
+        await decode_failure(client.data_converter, pending.last_failure)
     failure = ""
     if seen.problems or described.pending_workflow_task.attempt > 1:
         failure = await _last_failure(client, execution)
@@ -193,7 +196,11 @@ async def _last_failure(client: Client, execution: WorkflowExecution) -> str:
     answer = await client.workflow_service.get_workflow_execution_history_reverse(
         request, timeout=timedelta(seconds=20)
     )
-    return next((text for event in answer.history.events if (text := _failed(event))), "")
+    for event in answer.history.events:
+        await decode_failure(client.data_converter, event.workflow_task_failed_event_attributes.failure)
+        if text := _failed(event):
+            return text
+    return ""
 
 
 def _failed(event: HistoryEvent) -> str:

@@ -55,6 +55,8 @@ class Settings:
     """Seconds from the first SIGTERM to the end of the process, whatever happens."""
     health: tuple[str, int] | None = None
     """Where the health endpoint listens; None: nowhere."""
+    codec: str = ""
+    """`module:name` of a payload codec; empty: payloads are plain."""
 
     def secrets(self) -> list[str]:
         """All values that must not be seen outside: credentials, passwords inside their URLs, and variables whose name
@@ -105,6 +107,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         ),
         grace=_positive(env, "PERDURE_GRACE", Settings.grace) or Settings.grace,
         health=_address(env, "PERDURE_HEALTH"),
+        codec=(env.get("PERDURE_CODEC") or "").strip(),
     )
 
 

@@ -8,10 +8,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from activities.store import open_store
 from scripts.commands.running import DONE, run
 from workers.builds import build_id as derive
-from workers.client import connect, data_converter
+from workers.client import connect, converter_of
 from workers.open_runs import listed
 from workers.patches import patches_in, sort_runs
 from workers.replaying import Replayed, histories_of, replay_with_patches
@@ -36,7 +35,7 @@ async def _patches(as_json: bool) -> int:
     client, unread = await connect(settings), list[Replayed]()
     if found:
         runs = [(seen.workflow_id, seen.run_id) async for seen in listed(client)]
-        converter = data_converter(open_store(settings.store), worker=True)
+        converter = converter_of(settings, worker=True)
         replayed = [one async for one in replay_with_patches(histories_of(client, runs), converter)]
         sort_runs(found, replayed)
         unread = [one for one in replayed if one.fault is not None]

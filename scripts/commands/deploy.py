@@ -15,11 +15,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.durations import seconds
-from activities.store import open_store
 from scripts.commands.running import DONE, NO, Refused, run
 from workers.builds import build_id
 from workers.causes import Seen, remedy
-from workers.client import connect, data_converter
+from workers.client import connect, converter_of
 from workers.deployments import polls, set_current, to_tell, versions
 from workers.open_runs import listed
 from workers.replaying import Replayed, histories_of, replay
@@ -88,7 +87,7 @@ class _Deploy:
 
     async def _check(self, client: Client) -> list[Replayed]:
         runs = await self._runs(client)
-        converter = data_converter(open_store(self.settings.store), worker=True)
+        converter = converter_of(self.settings, worker=True)
         histories = histories_of(client, [(seen.workflow_id, seen.run_id) for seen in runs])
         faults = [one async for one in replay(histories, converter) if one.fault is not None]
         self.say(f"checked: {len(runs)} open runs replayed with this code, {len(faults)} of them do not fit")

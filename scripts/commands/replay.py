@@ -13,9 +13,8 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.store import open_store
 from scripts.commands.running import DONE, NO, Refused, run
-from workers.client import connect, data_converter
+from workers.client import connect, converter_of
 from workers.divergence import Place, diverging
 from workers.histories import OPEN, Unreadable, check, executions, matching, read_history
 from workers.replaying import Replayed, histories_of
@@ -58,7 +57,7 @@ def replay(
 
 
 async def _replay(what: list[str], query: str | None, every: bool, as_json: bool) -> int:
-    converter = data_converter(open_store(read_settings().store), worker=True)
+    converter = converter_of(read_settings(), worker=True)
     told = []
     async for name, history in _histories(what, query, every):
         one = history if isinstance(history, Told) else await look(name, history, converter)
@@ -80,7 +79,7 @@ async def look(name: str, history: WorkflowHistory, converter: DataConverter) ->
         yield history
 
     try:
-        check(history, converter)
+        await check(history, converter)
     except Unreadable as error:
         return Told(name, None, len(history.events), str(error))
     [found] = [one async for one in replayed(only(), converter)]

@@ -20,10 +20,9 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
 
-from activities.store import open_store
 from scripts.embedded import temporal_binary
 from scripts.scripted_model import ScriptedModel, serve
-from workers.client import WORKER_DATA_CONVERTER, data_converter
+from workers.client import WORKER_DATA_CONVERTER, converter_of
 from workers.settings import Settings, read_settings
 from workers.worker import WORKFLOWS, Queues, make_workers, make_world, workflow_runner
 
@@ -82,7 +81,7 @@ class Stack:
 
     def converter(self, *, worker: bool = False) -> DataConverter:
         """The converter over this stack's store: large payloads are kept in it."""
-        return data_converter(open_store(self.environment["PERDURE_STORE"]), worker=worker)
+        return converter_of(self.settings(), worker=worker)
 
     def settings(self) -> Settings:
         """The settings that a worker of this stack reads."""

@@ -1,9 +1,13 @@
 """What the environment means."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import PayloadCodec, WithSerializationContext
 
+from workers.codec import load_codec
 from workers.settings import SettingsError, read_settings
 
 
@@ -85,3 +89,38 @@ def test_slots_rates_grace_and_health_are_read() -> None:
 def test_a_setting_that_makes_no_sense_is_named(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         read_settings({name: value})
+
+
+class Needy(PayloadCodec, WithSerializationContext):
+    """A codec that wants to know for whom it works."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+    def with_context(self, context: object) -> "Needy":
+        return self
+
+
+class Keyless:
+    """What fails with its key in its words."""
+
+    def __init__(self) -> None:
+        raise ValueError("canary-key is too short")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere:Codec", "No module named 'nowhere'"),
+        ("tests.unit.test_settings:Nothing", "Nothing"),
+        ("tests.unit.test_settings:Keyless", "cannot be loaded: ValueError$"),
+        ("tests.unit.test_settings:Path", "is no temporalio.converter.PayloadCodec"),
+        ("tests.unit.test_settings:Needy", "serialization context"),
+    ],
+)
+def test_a_codec_that_cannot_be_used_is_named_without_its_key(name: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=f"PERDURE_CODEC: .*{said}"):
+        load_codec(read_settings({"PERDURE_CODEC": name}).codec)
