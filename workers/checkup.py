@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import (
     ListWorkerDeploymentsRequest,
 )
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.bundles import Bundles, build
 from activities.errors import Failure
@@ -39,6 +39,14 @@ MANY_VERSIONS = 80
 SECONDS = 30.0
 ASK_SECONDS = 60.0
 STUCK = "perdure runs --stuck"
+SERVICE = "look at TEMPORAL_NAMESPACE, and at what TEMPORAL_API_KEY may do there"
+REMEDIES = {
+    "store": "mend the store, or PERDURE_STORE and its credentials; parked runs go on by themselves",
+    "bundles": "mend the store, or PERDURE_BUNDLES",
+    "isolation": "see docs/tools.md; until then every command asks a person",
+    "codec": "look at the codec's keys",
+}
+"""Of checks that could not be made to the end; of the others, what the service's own checks need."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +92,14 @@ async def _guarded(name: str, check: Check) -> list[Finding]:
         async with asyncio.timeout(SECONDS):
             return await check()
     except TimeoutError:
-        return [Finding(name, "bad", f"no answer within {SECONDS:g} s")]
+        said = f"no answer within {SECONDS:g} s"
     except RPCError as error:
-        return [Finding(name, "bad", f"the service refused: {error.message}")]
-    except (Failure, ValueError, OSError) as error:
-        return [Finding(name, "bad", f"{type(error).__name__}: {error}")]
+        said = f"the service refused: {error.message}"
+    except Failure as error:
+        said = error.message
+    except (ValueError, OSError) as error:
+        said = f"{type(error).__name__}: {error}"
+    return [Finding(name, "bad", said, REMEDIES.get(name, SERVICE))]
 
 
 def _tools(settings: Settings) -> tuple[Registry | None, list[Finding]]:
@@ -171,7 +182,13 @@ async def _ask(gateway: Gateway, route: Model) -> Finding:
 
 
 async def _namespace(client: Client) -> list[Finding]:
-    answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    try:
+        answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        remedy = f"temporal operator namespace create -n {client.namespace} --retention 720h"
+        return [Finding("namespace", "bad", f"there is none called {client.namespace!r}", remedy)]
     kept = answer.config.workflow_execution_retention_ttl.ToTimedelta()
     if kept < LEAST_RETENTION:
         hours = kept.total_seconds() / 3600

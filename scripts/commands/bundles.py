@@ -179,4 +179,6 @@ def _show(lines: list[dict[str, Any]], unknown: list[Seen]) -> None:
             table.add_row(line["bundle"] if not number else "", digest[:12] or "not used yet", used, where)
     console.print(table)
     if unknown or any(line["unsaid"] for line in lines):
-        console.print("some open runs do not say which they use (`perdure setup` registers what is missing)")
+        console.print(
+            "some open runs do not say which they use (`perdure setup` registers what is missing; start the workers anew)"
+        )

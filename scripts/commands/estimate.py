@@ -26,10 +26,10 @@ async def _estimate(names: list[str], per_month: float | None, as_json: bool) ->
     client = await connect()
     found = []
     for name in dict.fromkeys(names):
-        one = await look_at(client, name)
-        if one is None:
+        runs = await look_at(client, name)
+        if not runs:
             raise Refused(f"there is no run {name!r}; `temporal workflow list` shows those that there are")
-        found.append(one)
+        found += runs
     told = reckon(found, per_month)
     if as_json:
         json.dump(
@@ -46,7 +46,7 @@ def _print(told: Estimate) -> None:
     print(
         f"a run takes {told.mean_seconds / 60:.1f} min and costs {told.mean_cost_usd:.4f} USD; so would starting again"
     )
-    print(f"at {told.runs_per_month:.0f} runs a month, starting again would lose each month:")
+    print(f"at {told.runs_per_month:.0f} runs a month, starting again would lose each month at least:")
     print(f"  {told.lost_usd_per_month:.2f} USD and {told.lost_seconds_per_month / 3600:.1f} h of running")
     if not told.crashes:
         print("no crash was seen: on these runs alone durable execution has saved nothing yet")

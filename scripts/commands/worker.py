@@ -123,6 +123,6 @@ async def _banner(console: Console, client: Client, world: World, settings: Sett
         console.print(f"health: http://{settings.health[0]}:{settings.health[1]}/live and /ready")
     if settings.build_id:
         console.print(f"build {settings.build_id}; it gets new runs once it is current: perdure deploy")
-    if not world.has_search_attributes:
+    if not world.shows_digest:  # which it does where none is missing
         missing = ", ".join(await missing_search_attributes(client))
         console.print(f"no search attributes {missing}: runs work without them; `perdure setup` registers them")

@@ -55,6 +55,10 @@ async def test_what_is_broken_is_named_with_its_remedy_and_hides_nothing_else(
     assert "no_such_tool" in found["bundles"].said
     assert found["workers"].remedy == "perdure worker"
     assert found["server"].state == found["tools"].state == "ok"
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "nowhere")
+    lost = await findings(stack, monkeypatch)
+    assert lost["namespace"].remedy == "temporal operator namespace create -n nowhere --retention 720h"
+    assert [each for each in (*found.values(), *lost.values()) if each.state != "ok" and not each.remedy] == []
 
 
 async def test_a_model_that_does_not_answer_is_named(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:

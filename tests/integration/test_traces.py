@@ -1,5 +1,6 @@
 """One trace for each run: every step once, one root, no span without its parent, and the tokens of the result."""
 
+import json
 import statistics
 import sys
 import threading
@@ -126,6 +127,9 @@ async def test_two_kills_leave_one_whole_trace_over_three_workers(stack: Stack, 
             for span in sink.spans
         ]
         check_whole(spans, result)
+        reckoned = json.loads((await stack.shell(f"perdure estimate {run} --per-month 10 --json")).stdout)
+        assert (reckoned["runs"], reckoned["crashes"]) == (1, 2)
+        assert reckoned["lost_seconds_per_month"] == pytest.approx(10 * 2 * reckoned["mean_seconds"] / 2)
         told = [
             ids["perdure.turn"] for text, ids in sink.logs if " model.turn attempt" in text and "failed" not in text
         ]
