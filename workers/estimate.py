@@ -55,9 +55,8 @@ class Estimate:
 async def look_at(client: Client, workflow_id: str) -> list[Run]:
     """Every run that was started under an id, oldest first. Raises RPCError."""
     starts: dict[str, list[tuple[Row, int]]] = defaultdict(list)
-    for row in sorted(
-        [row async for row in client.list_workflows(_named(workflow_id))], key=lambda row: row.start_time
-    ):
+    rows = [row async for row in client.list_workflows(_named(workflow_id))]
+    for row in sorted(rows, key=lambda row: row.start_time):
         handle = client.get_workflow_handle(workflow_id, run_id=row.run_id)
         events = [event async for event in handle.fetch_history_events()]
         if events:

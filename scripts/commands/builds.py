@@ -5,8 +5,6 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from scripts.commands.running import DONE, run
 from workers.builds import build_id as derive
@@ -44,21 +42,14 @@ async def _patches(as_json: bool) -> int:
         faults = [{"workflow_id": one.workflow_id, "fault": one.fault} for one in unread]
         print(json.dumps({"patches": each, "not_replayed": faults}, ensure_ascii=False, indent=1))
         return DONE
-    console, table = (
-        Console(soft_wrap=True),
-        Table("patch", "where", "on the old way", "on the new way", "next", box=None),
-    )
     for patch in found:
-        table.add_row(
-            patch.id + (" (deprecated)" if patch.deprecated else ""),
-            ", ".join(patch.where),
-            _named(patch.old),
-            str(len(patch.new)),
-            patch.next,
-        )
-    console.print(table if found else "the workflow code has no patches")
+        print(f"{patch.id}{' (deprecated)' if patch.deprecated else ''}: {', '.join(patch.where)}")
+        print(f"  open runs on the old way: {_named(patch.old)}; on the new way: {len(patch.new)}")
+        print(f"  next: {patch.next}")
+    if not found:
+        print("the workflow code has no patches")
     for one in unread:
-        console.print(f"{one.workflow_id} does not replay with this code: {one.fault}", markup=False)
+        print(f"{one.workflow_id} does not replay with this code: {one.fault}")
     return DONE
 
 

@@ -166,7 +166,9 @@ async def _runs(settings: Settings) -> list[Seen] | None:
 
 
 def _show(lines: list[dict[str, Any]], unknown: list[Seen]) -> None:
-    console, table = Console(soft_wrap=True), Table("bundle", "digest", "open runs", "folder", box=None)
+    console, table = Console(soft_wrap=True), Table(box=None)
+    for name in ("bundle", "digest", "open runs", "folder"):
+        table.add_column(name, overflow="fold")
     for line in lines:
         place = line["folder"] or ("gone; the store has it" if line["digests"] else "not here")
         place = ("[red]changed since its first use[/] " if line["changed"] else "") + place
@@ -179,6 +181,5 @@ def _show(lines: list[dict[str, Any]], unknown: list[Seen]) -> None:
             table.add_row(line["bundle"] if not number else "", digest[:12] or "not used yet", used, where)
     console.print(table)
     if unknown or any(line["unsaid"] for line in lines):
-        console.print(
-            "some open runs do not say which they use (`perdure setup` registers what is missing; start the workers anew)"
-        )
+        remedy = "`perdure setup` registers what is missing; then start the workers anew"
+        console.print(f"some open runs do not say which they use ({remedy})")
