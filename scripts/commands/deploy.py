@@ -20,7 +20,7 @@ from workers.builds import build_id
 from workers.causes import Seen, remedy
 from workers.client import connect, converter_of
 from workers.deployments import polls, set_current, to_tell, versions
-from workers.open_runs import listed
+from workers.open_runs import POLL_SECONDS, listed
 from workers.replaying import Replayed, histories_of, replay
 from workers.settings import Settings, home, read_settings
 
@@ -100,6 +100,8 @@ class _Deploy:
     async def _switch(self, client: Client, start: bool) -> int:
         if start and await polls(client, self.settings, self.build):
             self._start()
+        elif start:
+            self.say(f"no worker was started: one of build {self.build} polls, or did in the last {POLL_SECONDS:.0f} s")
         await self._workers_are_there(client)
         await set_current(client, self.build)
         self.say(f"current: build {self.build}; new runs go to it")

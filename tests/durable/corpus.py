@@ -215,6 +215,8 @@ def written(history: WorkflowHistory) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
+        if value.get("kind") == "TASK_QUEUE_KIND_STICKY":
+            return {**value, "name": "sticky"}  # it is called after process and machine
         return {
             key: "worker" if key == "identity" else _plain(item) for key, item in value.items() if key != "stackTrace"
         }
