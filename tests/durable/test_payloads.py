@@ -14,10 +14,12 @@ from tests.durable.corpus import HISTORIES, read
 from tests.durable.schemas import DURABLE, schema_of
 from tests.durable.test_schemas import Old, changed
 from workflows import catalog
+from workflows.project_state import ProjectState
 from workflows.rollover import CARRIED
 from workflows.state import RunState
 
 COMMANDS = {each.name: each for each in vars(catalog).values() if isinstance(each, catalog.Command)}
+STATES = {"AgentRun": RunState, "ProjectRun": ProjectState}
 PATHS = sorted(HISTORIES.glob("*/*.json"))
 
 
@@ -37,7 +39,7 @@ def payloads(history: WorkflowHistory) -> Iterator[tuple[Any, Payload]]:
             yield COMMANDS[name].gives, body.details["result"].payloads[0]
         elif kind == "workflow_execution_continued_as_new_event_attributes":
             state = json.loads(body.input.payloads[0].data)[CARRIED]
-            yield RunState, Payload(data=json.dumps(state).encode())
+            yield STATES[body.workflow_type.name], Payload(data=json.dumps(state).encode())
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.stem))
@@ -48,7 +50,8 @@ def test_recorded_payloads_decode_under_todays_models(path: Path) -> None:
 
 def test_the_recorded_payloads_are_of_many_models() -> None:
     models = {getattr(model, "__name__", "") for path in PATHS for model, _ in payloads(read(path))}
-    assert models >= {"Opening", "TurnRequest", "Turn", "ToolRequest", "ToolAnswer", "RunState", "Handoff", "Forked"}
+    carried = {"RunState", "ProjectState"}
+    assert models >= {*carried, "Opening", "TurnRequest", "Turn", "ToolRequest", "ToolAnswer", "Handoff", "Forked"}
 
 
 @pytest.mark.parametrize("model", DURABLE, ids=lambda model: str(model.__name__))
