@@ -18,7 +18,7 @@ from workflows.records import EffectRecord, Head
 SCHEMA = 1
 
 
-class _Kept(BaseModel):
+class PutOnce(BaseModel):
     """A record with a digest of its own, put once."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -50,7 +50,7 @@ class _Kept(BaseModel):
             raise CheckpointDamaged(f"{key} cannot be read: {type(error).__name__}") from None
 
 
-class Origin(_Kept):
+class Origin(PutOnce):
     """Where a fork begins. `ancestry`: the source's thread, then those that it was forked from itself."""
 
     workflow_id: str
@@ -70,7 +70,7 @@ class PastEffect(BaseModel):
     record: EffectRecord
 
 
-class Past(_Kept):
+class Past(PutOnce):
     """The effects of a fork's source, those that the source had from its own source among them."""
 
     effects: list[PastEffect] = Field(default_factory=list)

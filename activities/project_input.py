@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from temporalio.common import RawValue
 
 from activities.errors import InvalidInput
@@ -26,14 +26,25 @@ class RoleNames(BaseModel):
     evaluator: BundleName = "evaluator"
 
 
+class ProjectFork(BaseModel):
+    """A fork: the project, and the number of the boundary between its tasks. `branch`: of which path, after a reset."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    workflow_id: Annotated[str, StringConstraints(min_length=1, max_length=1200)]
+    boundary: Annotated[int, Field(ge=1, le=10**6)]
+    branch: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}$")] | None = None
+
+
 class ProjectInput(BaseModel):
     """`repository`: a git repository on the worker's machine, as a path or a `file://` URL."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    brief: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    brief: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] | None = None
+    fork: ProjectFork | None = None
     repository: Annotated[str, StringConstraints(min_length=1, max_length=4000)] | None = None
-    bundles: RoleNames = RoleNames()
+    bundles: RoleNames | None = None
     budget: Totals = Totals()
     by: Name | None = None
 
@@ -50,7 +61,10 @@ def read_project(request: ProjectRequest, payload: RawValue) -> ProjectInput:
             value = {"brief": value}
         if not isinstance(value, dict):
             raise ValueError(f"a brief (string) or an object is wanted, not {type_name(value)}")
-        return ProjectInput.model_validate(value)
+        wanted = ProjectInput.model_validate(value)
+        if (wanted.brief is None) == (wanted.fork is None):
+            raise ValueError("give the field `brief` or `fork`, one of them; a fork is told what to do by `message`")
+        return wanted
     except ValidationError as error:
         reason = explain(error)
     except ValueError as error:

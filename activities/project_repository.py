@@ -14,6 +14,8 @@ from pathlib import Path
 
 from temporalio import activity
 
+from activities.boundaries import put_boundary
+from activities.checkpoints import now_iso
 from activities.errors import NotIsolated, RepositoryUnavailable
 from activities.execution import heartbeats
 from activities.handing import hand_over
@@ -53,7 +55,9 @@ class KeepActivities:
             files = files if taken.change is None else files.plus(taken.change)
             if request.repository is not None:
                 await asyncio.to_thread(deliver, op, Path(request.repository), request.target)
-            return Kept(workspace=Workspace(thread=thread, files=files), commit=commit)
+            kept = Kept(workspace=Workspace(thread=thread, files=files), commit=commit)
+            await put_boundary(world.store, request, kept, now_iso())
+            return kept
 
 
 def operation(world: World, thread: str, name: str, root: Path) -> Operation:

@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("verify", "Check every record of a run"),
     "replay": ("replay", "Replay runs with the code of today, calling nothing"),
     "rehearse": ("rehearse", "Hold a run's past against another bundle, offline"),
-    "project": ("project", "Look at a project of many sessions, or follow it"),
+    "project": ("project", "Look at a project of many sessions, follow or fork it"),
     "bundles": ("bundles", "List bundles, their digests and runs, or the difference of two"),
     "build-id": ("builds", "Print the build id of this code"),
     "deploy": ("deploy", "Check a build against the open runs, and make it current"),

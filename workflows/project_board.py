@@ -19,6 +19,8 @@ def board(state: ProjectState, workflow_id: str, status: str) -> str:
         return "**opening**: reading the input and pinning the bundles"
     lines = [f"**{status}**, {progress(state)}, session {state.sessions}{_at_work(state)}"]
     lines.append(f"Brief:\n{fenced(state.opening.brief.preview)}")
+    if (parent := state.opening.parent) is not None:
+        lines.append(f"Forked from boundary {parent.boundary} of\n{fenced(parent.workflow_id)}")
     if state.problem is not None:
         lines.append(f"**Problem**:\n{fenced(state.problem.message)}\nRemedy: {state.problem.remedy}")
     if state.paused is not None:
@@ -96,6 +98,7 @@ def status_view(state: ProjectState, workflow_id: str, status: str) -> dict[str,
             "task": session.task,
             "run": session.child.workflow_id if session.child else None,
         },
+        "boundary": state.keeps,
         "commit": state.commit,
         "repository": opening.repository if opening else None,
         "branch": opening.target if opening else None,

@@ -28,9 +28,19 @@ class ProjectRequest(Record):
     cron: bool
 
 
+class ProjectPoint(Record):
+    """Where a fork of a project began: the project, its thread, the number of the boundary, and the commit there."""
+
+    workflow_id: str
+    thread: str
+    boundary: int
+    commit: str | None = None
+
+
 class ProjectOpening(Record):
     """What the opening decided. `brief`: the body that holds it. `repository`: the path that the project began from
-    and is delivered to; `target`: the branch there."""
+    and is delivered to; `target`: the branch there. Of a fork `parent` is where it began, `tasks`, `commit` and
+    `handoff` how it stood there."""
 
     thread: str
     brief: Ref
@@ -45,6 +55,10 @@ class ProjectOpening(Record):
     search_attributes: bool = False
     history_events: int = 4000
     history_bytes: int = 4_000_000
+    parent: ProjectPoint | None = None
+    tasks: list[Task] = Field(default_factory=list)
+    commit: str | None = None
+    handoff: str = ""
 
 
 class Said(Record):
@@ -137,7 +151,7 @@ class Checked(Record):
 
 class KeepRequest(Record):
     """Input of `project.keep`: writes the list of tasks into the repository, commits it, and delivers. `everything`:
-    commits all files, not that one alone."""
+    commits all files, not that one alone. The others are kept with the boundary that this is."""
 
     thread: str
     number: int
@@ -146,6 +160,10 @@ class KeepRequest(Record):
     everything: bool = False
     repository: str | None = None
     target: str = ""
+    branch: str = ""
+    brief: Ref | None = None
+    roles: Roles | None = None
+    handoff: str = ""
 
 
 class Kept(Record):
@@ -156,7 +174,8 @@ class Kept(Record):
 
 
 class SessionNote(Record):
-    """One session that ended, as the query `handoffs` shows it. `passing`: what the evaluator said, or the checks."""
+    """One session that ended, as the query `handoffs` shows it. `passing`: what the evaluator said, or the checks.
+    `boundary`: the last one before it, from which a fork does this again."""
 
     number: int
     role: Role
@@ -168,6 +187,7 @@ class SessionNote(Record):
     passing: bool | None = None
     reasons: list[str] = Field(default_factory=list)
     at: str = ""
+    boundary: int = 0
 
 
 class Entry(Record):

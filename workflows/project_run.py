@@ -128,6 +128,7 @@ class ProjectRun(ProjectSteps):
             "used": state.used_now(),
             "bundles": bundles_view(state),
             "log": [entry.model_dump() for entry in state.log],
+            **({"parent": opening.parent.model_dump()} if opening.parent else {}),
         }
 
     def _continue(self) -> NoReturn:

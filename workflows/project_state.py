@@ -76,7 +76,7 @@ class ProjectState(BaseModel):
         sent = self.limits.model_dump(exclude_none=True)
         self.opening, self.workspace = opening, opening.workspace
         self.limits = opening.limits.model_copy(update=sent)
-        self.course.terms = opening.terms
+        self.course.terms, self.course.tasks, self.commit = opening.terms, list(opening.tasks), opening.commit
 
     def book_end(self, session: Session, end: SessionEnd) -> None:
         """Books what a session cost."""

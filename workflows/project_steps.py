@@ -77,7 +77,8 @@ class ProjectSteps(ProjectGates):
         self.publish()
 
     def _last_word(self) -> str:
-        return next((each.said for each in reversed(self.project.handoffs) if each.role != "evaluator"), "")
+        notes = reversed(self.project.handoffs)
+        return next((each.said for each in notes if each.role != "evaluator"), self.project.opened.handoff)
 
     async def end_session(self) -> None:
         """Waits for the end of the session at work, and books what it means. A rollover may come while it waits: the
@@ -178,6 +179,7 @@ class ProjectSteps(ProjectGates):
                 passing=passing,
                 reasons=reasons or [],
                 at=now.isoformat(),
+                boundary=self.project.keeps,
             )
         )
 
@@ -237,10 +239,14 @@ class ProjectSteps(ProjectGates):
             thread=opening.thread,
             number=state.keeps,
             workspace=state.files,
-            tasks=[task.model_copy(update={"reasons": []}) for task in state.course.tasks],
+            tasks=[task.model_copy() for task in state.course.tasks],
             everything=everything,
             repository=opening.repository,
             target=opening.target,
+            branch=state.branch,
+            brief=opening.brief,
+            roles=opening.roles,
+            handoff=self._last_word(),
         )
         kept = await self.mendable(
             lambda: catalog.PROJECT_KEEP.run(request, summary="commit the list of tasks", queue=self._tools())

@@ -1,7 +1,8 @@
-"""`perdure project …`: looking at a project, and following it."""
+"""`perdure project …`: looking at a project, following it, and forking it."""
 
 import asyncio
 import json
+import shlex
 import sys
 from typing import Annotated, Any
 
@@ -12,12 +13,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.boundaries import find_boundary
+from activities.errors import Failure
+from activities.store import open_store
 from scripts.commands.pending import plain
 from scripts.commands.running import DONE, NO, Refused, run
 from scripts.living import PATIENCE, ask
 from workers.client import Unreachable, connect
+from workers.settings import read_settings
 from workflows.project_board import MARKS
 
 EVERY = 0.5
@@ -43,6 +49,56 @@ def show(
     With --follow the exit code says whether it completed.
     """
     run(_follow(which, as_json) if follow else _show(which, as_json))
+
+
+@project.command()
+def fork(
+    which: Annotated[str, typer.Argument(metavar="ID@N", help="a project and the number of a boundary, as dates@3")],
+    id: Annotated[str | None, typer.Option("--id", help="the workflow id of the fork")] = None,  # noqa: A002
+    repository: Annotated[str | None, typer.Option(help="where to deliver; the source's, if not given")] = None,
+    budget: Annotated[str | None, typer.Option(help='limits as JSON, as {"cost_usd": 5}')] = None,
+    by: Annotated[str | None, typer.Option(help="who asks for it")] = None,
+    task_queue: Annotated[str | None, typer.Option(help="the queue of the workers; PERDURE_TASK_QUEUE")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="start it without a question")] = False,
+) -> None:
+    """Begin a new project from a boundary between two tasks of another one: its tasks and files as they were then.
+
+    `perdure project show` numbers the boundaries.
+    """
+    source, _, number = which.rpartition("@")
+    if not source or not number.isdecimal():
+        raise typer.BadParameter("a project and a number are wanted, as dates@3", param_hint="ID@N")
+    given: View = {"fork": {"workflow_id": source, "boundary": int(number)}}
+    try:
+        given |= {"budget": json.loads(budget)} if budget else {}
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--budget") from None
+    given |= {"repository": repository} if repository else {}
+    given |= {"by": by} if by else {}
+    run(_fork(given, id or f"{source}-from-{number}", task_queue, yes))
+
+
+async def _fork(given: View, name: str, task_queue: str | None, yes: bool) -> int:
+    settings, out = read_settings(), Console(highlight=False, soft_wrap=True)
+    queue = task_queue or settings.task_queue
+    try:
+        at = await find_boundary(open_store(settings.store), given["fork"]["workflow_id"], given["fork"]["boundary"])
+    except Failure as error:
+        raise Refused(error.message) from None
+    out.print(Text(plain(f"{at.thread} at its boundary {at.number}, commit {at.commit}:"), style="bold"))
+    for task in at.tasks:
+        out.print(Text(plain(f"{MARKS[task.status]} {task.id}: {task.title} ({task.status})")))
+    words = ["temporal", "workflow", "start", "--type", "ProjectRun", "--task-queue", queue, "--workflow-id", name]
+    print(shlex.join([*words, "--input", json.dumps(given, ensure_ascii=False)]))
+    if not yes and not (out.is_terminal and typer.confirm("Start it?")):
+        return NO
+    client = await connect()
+    try:
+        await client.start_workflow("ProjectRun", given, id=name, task_queue=queue)
+    except WorkflowAlreadyStartedError:
+        raise Refused(f"there is a run {name} already; name another one by --id") from None
+    print(f"{name} is started; follow it by: perdure project show {name} --follow")
+    return DONE
 
 
 async def _show(which: str, as_json: bool) -> int:
@@ -190,7 +246,8 @@ def note_line(note: View) -> Text:
     word = {True: "passes", False: "does not pass", None: note["status"]}[note["passing"]]
     about = " ".join(part for part in (note["task"] or "", word) if part)
     said = " ".join(str(note["reasons"][0] if note["reasons"] else note["said"]).split())[:100]
-    return Text(plain(f"{note['number']:>3} {note['role']:11} {about:28} {said}".rstrip()), style="cyan")
+    text = f"{note['number']:>3} @{note['boundary']:<3} {note['role']:11} {about:28} {said}"
+    return Text(plain(text.rstrip()), style="cyan")
 
 
 def event_line(event: View) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from activities.boundaries import Boundary
 from activities.checkpoints import Checkpoint
 from activities.effect_records import Claim, Outcome, Prepared, Review
 from activities.manifest import Manifest
@@ -54,6 +55,7 @@ DURABLE: list[type[BaseModel]] = list(
             Manifest,
             Origin,
             Past,
+            Boundary,
         ]
     )
 )

@@ -189,6 +189,37 @@ async def test_a_rollover_and_a_reset_find_the_session_at_work(stack: Stack, cli
     }
 
 
+async def test_a_fork_begins_between_two_tasks_with_a_clone_of_its_own(
+    stack: Stack, client: Client, tmp_path: Path
+) -> None:
+    told(stack, "plan", plan("add", "times"), "Prepare this project")
+    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
+    told(stack, "times", work("times", "a * b", 6), "Do the task `times`")
+    told(stack, "grade-add", grade("add"), "Grade the task `add`")
+    told(stack, "grade-times", grade("times"), "Grade the task `times`")
+    bundles, mine = roles(stack), repository(tmp_path / "mine")
+    stack.serve_model()
+    async with stack.worker():
+        project = await start(stack, client, bundles=bundles, repository=str(mine))
+        result = await asyncio.wait_for(project.result(), 100)
+        name = f"{project.id}-again"
+        none = await stack.shell(f"perdure project fork {project.id}@9 --yes")
+        assert (none.returncode, "there are: 1, 2, 3" in none.stderr) == (1, True), none.stderr
+        done = await stack.shell(f"perdure project fork {project.id}@2 --yes --id {name}")
+        assert done.returncode == 0, done.stderr
+        assert "☑ add" in done.stdout
+        stack.runs.append(name)
+        forked = await asyncio.wait_for(client.get_workflow_handle(name, result_type=dict).result(), 100)
+    counts = {script: set(stack.requests(script).values()) for script in ("plan", "add", "times")}
+    assert counts == {"plan": {1}, "add": {1}, "times": {2}}, "what was before is not done again"
+    assert forked["parent"]["workflow_id"] == project.id
+    base = git(mine, "merge-base", result["branch"], forked["branch"]).strip()
+    assert base == forked["parent"]["commit"]
+    assert git(mine, "log", "-1", "--format=%s", base).strip() == "tasks.json: 1 of 2 pass"
+    assert [task["status"] for task in forked["tasks"]] == ["passing", "passing"]
+    assert git(mine, "rev-parse", forked["branch"]).strip() == forked["commit"] != result["commit"]
+
+
 async def test_a_cancelled_project_cancels_its_session(stack: Stack, client: Client) -> None:
     told(stack, "plan", plan("add"), "Prepare this project")
     held, bundles = Held("plan"), roles(stack)
