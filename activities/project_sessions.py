@@ -56,7 +56,7 @@ class SessionActivities:
             status=ended.status,
             said=cut(self._world.redact(str(said)), SAID_BYTES),
             workspace=None if left is None else Workspace.model_validate(left),
-            grade=_grade(short(ended.result.get("structured"))) if request.role == "evaluator" else None,
+            grade=grade_of(short(ended.result.get("structured"))) if request.role == "evaluator" else None,
             used=ended.used,
             usage=ended.usage,
         )
@@ -77,7 +77,7 @@ def _wanted(request: SessionRequest, brief: str, name: str) -> ChildStart:
     return ChildStart(child=name, given=given, parent=Parent(workflow_id=project, run=request.run, depth_left=DEPTH))
 
 
-def _grade(structured: Any) -> Grade | None:
+def grade_of(structured: Any) -> Grade | None:
     """What counts of the evaluator's answer. A pass with a criterion that is not met is none."""
     try:
         grade = Grade.model_validate(structured)

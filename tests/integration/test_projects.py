@@ -17,6 +17,9 @@ from temporalio.client import (
 
 from tests.integration.kit import Stack, executions, say, until
 from tests.integration.projects import Held, grade, plan, roles, told, work
+from tests.isolation import isolation
+
+pytestmark = isolation
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -220,6 +223,31 @@ async def test_a_fork_begins_between_two_tasks_with_a_clone_of_its_own(
     assert git(mine, "rev-parse", forked["branch"]).strip() == forked["commit"] != result["commit"]
 
 
+async def test_what_somebody_can_mend_parks_the_project_until_a_person_says_so(
+    stack: Stack, client: Client, tmp_path: Path
+) -> None:
+    told(stack, "plan", [say("no plan today")], "Prepare this project")
+    told(stack, "plan-2", plan("add"), "Prepare this project", "no file spec.md", "bob: try again")
+    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
+    told(stack, "grade-add", [say(json.dumps({"passing": "maybe"}))], "Grade the task `add`")
+    bundles, mine = roles(stack, project={"tries": 1}), tmp_path / "mine"
+    stack.serve_model()
+    async with stack.worker():
+        project = await start(stack, client, bundles=bundles, repository=str(mine))
+        await until(lambda: waits(project, "repository"), 60)
+        assert "there is no folder" in (await project.query("status"))["problem"]["message"]
+        repository(mine)
+        await send(project, "resume")
+        await until(lambda: waits(project, "message"), 60)
+        assert "no file spec.md" in (await project.query("status"))["problem"]["message"]
+        await project.execute_update("message", {"text": "try again", "by": "bob"})
+        await send(project, "resume")
+        await until(lambda: parked_on(project, "gave no grade"), 60)
+        await send(project, "accept", task="add")
+        result = await asyncio.wait_for(project.result(), 60)
+    assert (result["status"], result["sessions"]) == ("completed", 4)
+
+
 async def test_a_cancelled_project_cancels_its_session(stack: Stack, client: Client) -> None:
     told(stack, "plan", plan("add"), "Prepare this project")
     held, bundles = Held("plan"), roles(stack)
@@ -254,6 +282,11 @@ async def test_a_wrong_start_fails_at_once_with_the_fields_name(
         with pytest.raises(WorkflowFailureError) as failed:
             await asyncio.wait_for(project.result(), 60)
     assert said in str(failed.value.cause)
+
+
+async def parked_on(project: WorkflowHandle[Any, Any], said: str) -> bool:
+    """Whether a project is parked, and why."""
+    return said in ((await project.query("status"))["problem"] or {"message": ""})["message"]
 
 
 async def _rolled(client: Client, name: str) -> bool:
