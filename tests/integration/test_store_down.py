@@ -1,6 +1,8 @@
 """A store that cannot be read parks the run, in so many words, and the run goes on when the store is back."""
 
 import asyncio
+import json
+from collections.abc import Callable
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
@@ -8,6 +10,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from temporalio.client import Client
 
+from activities.canonical import digest
 from tests.integration.kit import Stack, call, pending, say, until
 
 
@@ -90,23 +93,50 @@ async def test_an_s3_server_that_stops_parks_the_run_until_it_starts_again(
     assert [effect["status"] for effect in result["effects"]] == ["COMMITTED"]
 
 
-async def test_a_damaged_checkpoint_parks_the_run_with_no_effect_until_it_is_restored(
-    stack: Stack, client: Client
+def resealed(record: bytes, **changes: Any) -> bytes:
+    """The record with other fields and a digest that fits them."""
+    body = {**json.loads(record), **changes}
+    del body["sha256"]
+    return json.dumps({**body, "sha256": digest(body)}).encode()
+
+
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "future schema": (lambda held: resealed(held, schema=99), "schema 99"),
+    "cut off": (lambda held: held[: len(held) // 2], "cannot be read"),
+    "a byte altered": (lambda held: held.replace(b"write_file", b"write_filf", 1), "does not have its digest"),
+    "number against name": (lambda held: resealed(held, sequence=2), "/2"),
+    "another digest": (lambda held: resealed(held, timestamp="2026-01-01"), "not the one that the run recorded"),
+    "empty digest": (lambda held: json.dumps({**json.loads(held), "sha256": ""}).encode(), "no digest"),
+    "empty file": (lambda _: b"", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_newest_checkpoint_parks_the_run_with_no_effect_until_it_is_restored(
+    stack: Stack, client: Client, damage: str
 ) -> None:
-    prepare(stack)
+    """The newest is number 10 of 10, with 2 and 9 whole beside it: no other is taken in its place."""
+    looks = [call("list_files", f"look {number}", path=".") for number in range(9)]
+    stack.script("down", *looks, call("write_file", path="a.txt", content="A"), say("done"))
+    stack.bundle("down", ["list_files", "write_file"], limits={"same_calls": 50})
+    stack.serve_model()
+    change, said = DAMAGES[damage]
     async with stack.worker():
         run = await stack.start({"goal": "write", "bundle": "down"})
         handle = client.get_workflow_handle(run)
         await pending(handle)
-        newest = max((stack.folder / "store").rglob("checkpoints/*/*.json"))
+        [newest] = (stack.folder / "store").rglob("checkpoints/*/00000010.json")
         held = newest.read_bytes()
-        newest.write_bytes(held.replace(b'"schema":1', b'"schema":99'))
+        newest.write_bytes(change(held))
         await approve(handle)
         status = await parked(handle)
         assert status["problem"]["type"] == "CheckpointDamaged"
-        assert "schema 99" in status["problem"]["message"]
+        assert "00000010.json" in status["problem"]["message"]
+        assert said in status["problem"]["message"]
         assert not list((stack.folder / "workspaces").rglob("a.txt"))
         assert not [path for path in (stack.folder / "store").rglob("effects/*/*") if path.is_file()]
+        assert stack.requests("down") == {str(number): 1 for number in range(10)}
         newest.write_bytes(held)
         result = await handle.result()
     assert result["status"] == "completed"
+    assert [(effect["status"], effect["attempts"]) for effect in result["effects"]] == [("COMMITTED", 1)]
