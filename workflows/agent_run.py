@@ -44,7 +44,7 @@ class AgentRun(Sessions, Queries):
         self.ended = self.closing = None
         self.retry_now = self.ending = self.leaving = False
         self.busy, self.writers = 0, asyncio.Lock()
-        self.shown, self.telling = (), []
+        self.shown, self.telling, self.early = (), [], {}
         try:  # here, since messages that wait for this execution are handled before `run` begins
             found = None if rest else carried(value)
             if found is not None:

@@ -4,6 +4,7 @@ An update that cannot be used is rejected before it enters history. A signal can
 rejected decision. Nothing that is not a well-formed message changes anything.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -28,10 +29,12 @@ RESOLVED_TO_THE_END = "resolved-while-ending"
 
 
 class Handlers(Editing, Rollover):
-    """The messages of a run. `closing`: the status with which the run is
-    about to end."""
+    """The messages of a run. `closing`: the status with which the run is about to end. `early`: decisions that came
+    before their request, by code, with the length of the history then."""
 
     closing: str | None
+    early: dict[str, tuple[int, m.Message, Source]]
+    taking: "asyncio.Task[None] | None" = None
 
     def validate(self, name: str, payloads: Sequence[RawValue | None]) -> None:
         """Raises for an update that cannot be used: it is rejected and leaves no trace in history."""
@@ -77,7 +80,37 @@ class Handlers(Editing, Rollover):
             await self._apply(message, source)
         except m.MessageError as error:
             self.reject(str(error), source, message)
+            self._keep_early(message, source)
         self.look_at_history()
+
+    def _keep_early(self, message: m.Message | None, source: Source) -> None:
+        """Keeps a decision on a code that there is not, until the next workflow task.
+
+        A query that reaches a fresh worker late is answered from events that no workflow task has taken up, and the SDK
+        goes on from there: who asked then decides on a request that the record has only in the task that also holds the
+        decision. A replay is given both at once, the decision first.
+        """
+        code, now = str(getattr(message, "code", "")), workflow.info().get_current_history_length()
+        if message is None or not code or code in self.state.requests.by_code:
+            return
+        if any(at != now for at, _, _ in self.early.values()):
+            self.early.clear()
+        self.early[code] = now, message, source
+
+    def take_early(self, code: str) -> None:
+        """Applies what was decided on the code of this new request, where it came in this very workflow task."""
+        at, message, source = self.early.pop(code, (0, None, None))
+        if message is None or source is None or at != workflow.info().get_current_history_length():
+            return
+
+        async def apply() -> None:
+            await workflow.wait_condition(lambda: True)  # until all that came in this task is taken up, as it was then
+            try:
+                await self._apply(message, source)
+            except m.MessageError as error:
+                self.reject(str(error), source, message)
+
+        self.taking = asyncio.create_task(apply())
 
     def on_unknown_signal(self, name: str) -> None:
         """A signal of a name that there is not."""

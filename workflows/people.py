@@ -46,6 +46,7 @@ class People(Handlers):
         self.state.requests.add(request)
         self.publish()
         self.tell(request)
+        self.take_early(code)
         return request
 
     def _decider(self) -> str:
