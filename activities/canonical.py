@@ -1,6 +1,7 @@
 """Canonical JSON, digests and previews."""
 
 import hashlib
+import json
 from typing import Any
 
 import rfc8785
@@ -45,3 +46,13 @@ def preview(text: str, size: int = PREVIEW_BYTES) -> str:
     if len(data) <= size and len(text) <= size * 2:
         return data.decode("utf-8")
     return data[: size - 3].decode("utf-8", "ignore") + "…"
+
+
+def fits(arguments: dict[str, Any], most: int) -> bool:
+    """Whether the JSON of a call's arguments is at most `most` bytes long."""
+    return len(json.dumps(arguments, ensure_ascii=False).encode("utf-8", "replace")) <= most
+
+
+def short_arguments(final: dict[str, Any], most: int) -> dict[str, Any] | str:
+    """The arguments themselves where their JSON is at most `most` bytes long, else how it begins."""
+    return final if fits(final, most) else preview(json.dumps(final, ensure_ascii=False))

@@ -17,7 +17,7 @@ from activities.children import started
 from activities.context import tool_message
 from activities.effect_records import Claim, Outcome, Prepared
 from activities.effects import Sandwich, Told, lease_of
-from activities.errors import cut
+from activities.errors import Failure, cut
 from activities.gate import Changed, Gate, Gated, renamed
 from activities.judge import digest_request
 from activities.tools import ToolError
@@ -27,6 +27,8 @@ from workflows.catalog import EFFECT_DOUBT, TOOL_ATTEMPTS, TOOL_READ, TOOL_RUN
 from workflows.records import Ref, ToolAnswer, ToolRequest, ToolStatus
 
 BEAT_SECONDS = 1.0
+PASSING_REFUSALS = frozenset({408, 409, 425, 429})
+"""Refusals of an HTTP server that another try may not meet."""
 BINARY = bytes | bytearray | memoryview
 
 
@@ -107,11 +109,10 @@ class ToolActivities:
         except ToolError as error:
             return await self._error(request, f"Error: {error}")
         except Exception as error:  # noqa: BLE001 - whatever a tool raises
-            if attempt < TOOL_ATTEMPTS and not activity.info().is_local:
+            if attempt < TOOL_ATTEMPTS and not activity.info().is_local and not lasting(error):
                 raise clean(error) from None
-            return await self._error(
-                request, f"Error: failed after {attempt} attempts: {type(error).__name__}: {error}"
-            )
+            tries = f"failed after {attempt} attempts: " if attempt > 1 else ""
+            return await self._error(request, f"Error: {tries}{type(error).__name__}: {error}")
         return ToolAnswer(status="done", answer=await self._answer(request, text))
 
     async def _ended(self, sandwich: Sandwich, request: ToolRequest) -> ToolAnswer:
@@ -252,12 +253,21 @@ async def settled(work: Coroutine[Any, Any, ToolAnswer]) -> ToolAnswer:
 
 
 def clean(error: Exception) -> Exception:
-    """The error for the server's record: its kind only, since its text may hold what must not be in history."""
-    if isinstance(error, ApplicationError):
+    """The error for the server's record: its kind only, since its text may hold what must not be in history. Only our
+    own failures have words and types that a run may be steered by."""
+    if isinstance(error, Failure):
         return error
     if isinstance(error, Stopped):
         return ApplicationError("stopped before it began", type=Stopped.__name__)
     return ApplicationError(f"{type(error).__name__} in the tool", type="ToolFailed")
+
+
+def lasting(error: Exception) -> bool:
+    """Whether trying a read again cannot help: the tool says so, as Temporal's own failures do, or an HTTP server did
+    (the error holds its response, as those of httpx and requests do)."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    refused = isinstance(status, int) and 400 <= status < 500 and status not in PASSING_REFUSALS
+    return refused or bool(getattr(error, "non_retryable", False))
 
 
 @contextlib.asynccontextmanager

@@ -6,8 +6,9 @@ from typing import Any
 
 from temporalio import activity
 
+from activities.canonical import short_arguments
 from activities.delegating import delegates_for
-from activities.judge import SHOWN_ARGUMENTS, final_arguments, fingerprint, ruling, short_arguments, summarize
+from activities.judge import SHOWN_ARGUMENTS, final_arguments, fingerprint, ruling, summarize
 from activities.manifest import Manifest, ToolSpec
 from activities.noting import note
 from activities.policy import recovery_effect

@@ -12,14 +12,14 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from activities.ancestry import NOTHING_HAPPENED, Ancestry, line
-from activities.canonical import canonical, digest, preview
+from activities.canonical import canonical, digest, preview, short_arguments
 from activities.context import Messages, tool_message
 from activities.delegating import no_room, wants
 from activities.entries import Entries
 from activities.ledger import Ledger
 from activities.manifest import Manifest, ToolSpec, tool_digest, wire_name
 from activities.policy import limits_of, recovery_effect, rule_call
-from activities.questions import fits, unaskable
+from activities.questions import unaskable
 from activities.repeats import repeated
 from activities.reply import RawCall
 from activities.structured import FINAL_TOOL
@@ -119,8 +119,7 @@ class Bench:
             denied = f"Denied by policy ({reason}). It was not run."
             return await self._answered(call_id, spec.name, message, denied, denied_by="policy")
         if self.request.calls_left is not None and self.runs >= self.request.calls_left:
-            text = "The run's limit of tool calls is reached. The call was not run."
-            return await self._answered(call_id, spec.name, message, text)
+            return await self._answered(call_id, spec.name, message, _SPENT)
         self.runs += 1
         asks = spec.question or decision == "ask"
         # A read that nobody is asked about has no record anywhere, so it needs no name in every turn of the history.
@@ -128,7 +127,9 @@ class Bench:
         if effect != "read" and operation is not None:
             past, reused = await self._past(spec, operation, request_digest)
             if reused is not None:
+                self.numbers[spec.name] -= 1  # the run counts the calls that have a name; this one has none
                 return await self._answered(call_id, spec.name, message, reused)
+            await self.ancestry.note(self.request.thread, operation, request_digest)
             reason = "; ".join(part for part in (reason if asks else "", past) if part)
             asks = asks or bool(past)
         shown = short_arguments(final, SHOWN_ARGUMENTS if asks else 200)
@@ -178,7 +179,6 @@ class Bench:
 
     async def _past(self, spec: ToolSpec, operation: str, request_digest: str) -> tuple[str, str | None]:
         """Why the past asks for a person (or nothing), and the recorded result where that is to be used again."""
-        await self.ancestry.note(self.request.thread, operation, request_digest)
         if await self.ledger.prepared(self.request.thread, operation) is not None:
             return "", None  # the same step again: the ledger has its result, or knows that it is in doubt
         said = [self.doubt] if self.doubt else []
@@ -211,6 +211,7 @@ class Bench:
         return Judged(call, message, fault)
 
 
+_SPENT = "The run's limit of tool calls is reached. The call was not run."
 _CUT = "The output limit cut this call: send it again in smaller pieces"
 
 
@@ -278,11 +279,6 @@ def fingerprint(manifest: Manifest, registry: Registry, spec: ToolSpec, final: d
         "operation_id": operation,
     }
     return f"fx:v1:{digest(parts)}"
-
-
-def short_arguments(final: dict[str, Any], most: int) -> dict[str, Any] | str:
-    """The arguments themselves where their JSON is at most `most` bytes long, else how it begins."""
-    return final if fits(final, most) else preview(_json(final))
 
 
 def summarize(tool: str, final: dict[str, Any]) -> str:

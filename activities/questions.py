@@ -1,14 +1,9 @@
 """What an agent may ask people, and what is an answer to it."""
 
-import json
 from typing import Any
 
+from activities.canonical import fits
 from activities.schemas import check_schema, misfit
-
-
-def fits(arguments: dict[str, Any], most: int) -> bool:
-    """Whether the JSON of a call's arguments is at most `most` bytes long."""
-    return len(json.dumps(arguments, ensure_ascii=False).encode("utf-8", "replace")) <= most
 
 
 def unaskable(question: dict[str, Any], most: int) -> str | None:

@@ -14,9 +14,12 @@ import struct
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 _LENGTH = struct.Struct(">Q")
+BEGUN = b"!"
+"""Written before the call: what dies without it has surely done nothing."""
 LEADS_ITS_GROUP = True
 """For tools that start processes: their group is this call's alone."""
 _GRACE = 1.0
@@ -36,10 +39,16 @@ def main() -> None:
     call = _frame(source)
     done = threading.Event()
     threading.Thread(target=_watch, args=(requests, ready["seconds"] + _GRACE, done), daemon=True).start()
-    answer = _carry(*_call(call))
-    done.set()
-    with os.fdopen(answers, "wb") as out:
-        out.write(_LENGTH.pack(len(answer)) + answer)
+    with os.fdopen(answers, "wb", buffering=0) as out:
+        answer = _carry(*_call(call, lambda: out.write(BEGUN)))
+        done.set()
+        _all(out, _LENGTH.pack(len(answer)) + answer)
+
+
+def _all(out: Any, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[out.write(view) :]
 
 
 def _frame(source: Any) -> bytes:
@@ -64,7 +73,7 @@ def _watch(requests: int, seconds: float, done: threading.Event) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def _call(request: bytes) -> tuple[bool, Any]:
+def _call(request: bytes, begin: Callable[[], object]) -> tuple[bool, Any]:
     from activities.tools.errors import ToolCrash, ToolError
 
     try:
@@ -72,6 +81,12 @@ def _call(request: bytes) -> tuple[bool, Any]:
         found: Any = importlib.import_module(module)
         for step in path.split("."):
             found = getattr(found, step)
+    except Exception as error:  # noqa: BLE001  any code may run in an import
+        _log(error)
+        said = f"{type(error).__name__}: {error}"
+        return False, ToolError(f"its module cannot be loaded in its own process, so it was not run ({said})")
+    try:
+        begin()
         return True, found(*args, **kwargs)
     except ToolError as error:
         return False, error

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from activities.tools.declaration import Tool
-from activities.tools.errors import ToolCrash, ToolTimeout
+from activities.tools.errors import ToolCrash, ToolError, ToolTimeout
 from activities.tools.isolation import run_apart
 from activities.tools.loops import LoopThread
 from activities.tools.operation import Operation
@@ -74,17 +74,23 @@ class Executor:
     async def _on_loop(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float
     ) -> object:
-        home = self._free_loop()
-        future = asyncio.wrap_future(home.submit(name, fn, args, kwargs))
+        home, ticket = self._free_loop(), threading.Lock()
+        future = asyncio.wrap_future(home.submit(name, fn, args, kwargs, ticket))
         end = time.monotonic() + seconds
         try:
             while (left := end - time.monotonic()) > 0 and not future.done():
                 await asyncio.wait({future}, timeout=min(left, _LAG / 2))
-                self._leave_if_blocked(home)
+                if self._leave_if_blocked(home) and ticket.acquire(blocking=False):  # it waits behind another: it moves
+                    future.cancel()
+                    home, ticket = self._free_loop(), threading.Lock()
+                    future = asyncio.wrap_future(home.submit(name, fn, args, kwargs, ticket))
             if not future.done():
+                if ticket.acquire(blocking=False):
+                    raise ToolError(f"the tool {name} could not begin within {seconds:g} s; it was not run")
                 raise ToolTimeout(seconds)
             return _outcome(name, future)
         finally:
+            ticket.acquire(blocking=False)
             future.cancel()
 
     def _free_loop(self) -> LoopThread:
@@ -94,15 +100,18 @@ class Executor:
             self._home = LoopThread()
         return self._home
 
-    def _leave_if_blocked(self, home: LoopThread) -> None:
-        """Later calls get a new loop. Those on the blocked one go on there when, or if, it comes round."""
-        if (lag := home.blocked_for()) > _LAG and home is self._home:
+    def _leave_if_blocked(self, home: LoopThread) -> bool:
+        """Later calls get a new loop. Those that began on the blocked one go on there when, or if, it comes round."""
+        if (lag := home.blocked_for()) <= _LAG:
+            return False
+        if home is self._home:
             _LOG.error(
                 "the async tool %s has blocked its event loop for %.1f s; make it await, or a plain function",
                 home.running(),
                 lag,
             )
             self._home = None
+        return True
 
     async def _in_thread(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from activities.tools.errors import ToolCrash, ToolTimeout
+from activities.tools.child import BEGUN
+from activities.tools.errors import ToolCrash, ToolError, ToolTimeout
 
 _CHILD = Path(__file__).with_name("child.py")
 _LENGTH = struct.Struct(">Q")
@@ -33,17 +34,22 @@ async def run_apart(
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", str(_CHILD), stdin=PIPE, stdout=PIPE, start_new_session=True, env=_environment()
     )
-    limit = asyncio.timeout(seconds)
+    limit, said = asyncio.timeout(seconds), bytearray()
     try:
         async with limit:
-            answer = await _exchange(process, request)
+            answer = await _exchange(process, request, said)
     except TimeoutError:
         if not limit.expired():
             raise
+        _kill_group(process)
+        if not await _begun(process, said):
+            raise ToolError(f"the tool {name} could not begin within {seconds:g} s; it was not run") from None
         raise ToolTimeout(seconds) from None
     finally:
         _kill_group(process)
         await asyncio.shield(process.wait())
+    if answer is None and not said:
+        raise ToolError(f"the process of the tool {name} died before it began ({_manner(process)}); it was not run")
     if answer is None:
         raise ToolCrash(f"the process of the tool {name} died without a result ({_manner(process)})")
     good, value = pickle.loads(answer)  # noqa: S301  written by our own child, from the operator's own code
@@ -74,15 +80,20 @@ def _request(name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     return frame(pickle.dumps(ready)) + frame(call)
 
 
-async def _exchange(process: Process, request: bytes) -> bytes | None:
-    """The answer, or None if the process died. The input stays open: its end tells the child that we are gone."""
+async def _exchange(process: Process, request: bytes, said: bytearray) -> bytes | None:
+    """The answer, or None if the process died. `said` gets what came before the answer: nothing, or that the call has
+    begun. The input stays open: its end tells the child that we are gone."""
     if process.stdin is None or process.stdout is None:
         raise ToolCrash("a process without pipes")
     with contextlib.suppress(ConnectionError):
         process.stdin.write(request)
         await process.stdin.drain()
     try:
-        head = await process.stdout.readexactly(_LENGTH.size)
+        first = await process.stdout.readexactly(1)
+        if first == BEGUN:
+            said += first
+            first = b""
+        head = first + await process.stdout.readexactly(_LENGTH.size - len(first))
         answer = await process.stdout.readexactly(_LENGTH.unpack(head)[0])
     except asyncio.IncompleteReadError:
         await process.wait()
@@ -91,6 +102,14 @@ async def _exchange(process: Process, request: bytes) -> bytes | None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), _FAREWELL)
     return answer
+
+
+async def _begun(process: Process, said: bytearray) -> bool:
+    """Whether a killed process had begun the call: its word may still be in the pipe."""
+    if process.stdout is not None and not said:
+        with contextlib.suppress(TimeoutError):
+            said += await asyncio.wait_for(process.stdout.read(1), _FAREWELL)
+    return bool(said)
 
 
 def _kill_group(process: Process) -> None:

@@ -22,11 +22,22 @@ class LoopThread:
         self._thread.start()
 
     def submit(
-        self, name: str, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        ticket: threading.Lock,
     ) -> Future[Any]:
-        """Starts `fn`, in the caller's context variables. Cancelling the future cancels it."""
+        """Starts `fn`, in the caller's context variables, when the loop comes round. Cancelling the future cancels it.
+
+        Whoever takes the `ticket` first decides whether it begins: a task that is cancelled before its first step, but
+        from another thread, takes that step all the same.
+        """
 
         async def call() -> Any:
+            if not ticket.acquire(blocking=False):
+                raise asyncio.CancelledError
             task = asyncio.current_task()
             if task:
                 task.set_name(name)

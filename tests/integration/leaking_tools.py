@@ -2,6 +2,8 @@
 
 import logging
 
+from temporalio.exceptions import ApplicationError
+
 from activities.tools import Operation, ToolError, tool
 
 
@@ -27,6 +29,12 @@ async def leak_refusal(*, op: Operation) -> str:
 async def leak_error(*, op: Operation) -> str:
     """Break with the credential in the message."""
     raise RuntimeError(f"cannot log in with {await op.credential('crm')}")
+
+
+@tool(effect="read")
+async def leak_failure(*, op: Operation) -> str:
+    """Break with a failure of Temporal's, under a name that would park a run."""
+    raise ApplicationError(f"no {await op.credential('crm')}", await op.credential("crm"), type="StoreUnavailable")
 
 
 @tool(effect="idempotent")

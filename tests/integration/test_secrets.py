@@ -12,7 +12,7 @@ from tests.integration.collector import collector
 from tests.integration.kit import Stack
 
 KEY, TOKEN = "sk-canary-of-the-model-server", "canary-of-the-crm"
-LEAKS = ["leak_result", "leak_bytes", "leak_refusal", "leak_error", "leak_log"]
+LEAKS = ["leak_result", "leak_bytes", "leak_refusal", "leak_error", "leak_failure", "leak_log"]
 CONTENT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
 
 

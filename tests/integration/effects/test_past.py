@@ -1,5 +1,6 @@
 """After a reset, and in another start of the same id: what was done is known, and never done again in silence."""
 
+import asyncio
 import json
 from datetime import timedelta
 from typing import Any
@@ -152,6 +153,23 @@ async def test_an_equal_request_of_an_earlier_start_asks_or_runs_or_is_reused(st
         assert outside.effects["n"] == 2
     ids = [result["effects"][0]["operation_id"] for result in (first, again)]
     assert ids[0] != ids[1], "each start has ids of its own"
+
+
+async def test_an_action_that_is_reused_takes_no_number_from_the_next_ones(stack: Stack, client: Client) -> None:
+    async with effects_stack(stack) as outside:
+        first, both = call("reviewed", label="a"), call("reviewed", label="a")
+        both["calls"] += call("reviewed", label="b")["calls"]
+        bundle(stack, "early", first, say("done"))
+        bundle(stack, "later", both, call("reviewed", label="c"), say("done"))
+        stack.serve_model()
+        async with stack.worker():
+            run = await stack.start({"goal": "act", "bundle": "early"}, "the-job")
+            await client.get_workflow_handle(run).result()
+            await stack.start({"goal": "act", "bundle": "later", "repeat": "reuse"}, "the-job")
+            result = await asyncio.wait_for(client.get_workflow_handle(run).result(), 90)
+        assert dict(outside.effects) == {"a": 1, "b": 1, "c": 1}
+    assert statuses(result["effects"]) == {"reviewed:1": "COMMITTED", "reviewed:2": "COMMITTED"}
+    assert result["decisions"] == []
 
 
 async def test_an_approval_that_a_reset_applies_again_decides_no_request_made_after_the_point(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import importlib
 import os
 import sys
 import threading
@@ -90,6 +91,31 @@ async def test_an_async_tool_that_blocks_blocks_neither_us_nor_the_next(
     assert await executor.run(polite, {}, OP, 1) == "done"
     assert "the async tool rude has blocked" in caplog.text
     release.set()
+
+
+async def test_what_waits_behind_a_blocked_loop_moves_or_surely_never_begins(executor: Executor) -> None:
+    release, acted = threading.Event(), []
+
+    @tool(effect="read", name="rude")
+    async def rude() -> None:
+        release.wait(60)
+
+    @tool(effect="once", name="act")
+    async def act(label: str) -> str:
+        acted.append(label)
+        return label
+
+    blocked = asyncio.create_task(executor.run(rude, {}, OP, 60))
+    await asyncio.sleep(0.05)
+    short = asyncio.create_task(executor.run(act, {"label": "short"}, OP, 0.3))
+    moved = asyncio.create_task(executor.run(act, {"label": "moved"}, OP, 60))
+    with pytest.raises(ToolError, match=r"could not begin .* it was not run"):
+        await short
+    assert await moved == "moved"
+    release.set()
+    await blocked
+    await asyncio.sleep(0.2)  # the loop that was blocked has come round to what it was given
+    assert acted == ["moved"]
 
 
 async def test_an_async_tool_is_cancelled_with_its_caller_and_at_its_deadline(executor: Executor) -> None:
@@ -187,6 +213,28 @@ async def test_secrets_reach_the_process_by_the_pipe_only(executor: Executor, mo
 async def test_failures_come_out_of_the_process(executor: Executor, how: str, error: Any, said: str) -> None:
     with pytest.raises(error, match=said):
         await executor.run(made.act, {"how": how}, OP, 20)
+
+
+async def test_a_process_that_dies_or_is_late_before_the_call_has_surely_not_acted(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(ToolError, match=r"could not begin .* it was not run"):
+        await executor.run(made.act, {"how": "print"}, OP, 0.001)
+    (tmp_path / "only_here.py").write_text(
+        "import os\n"
+        "from activities.tools import tool\n"
+        "if os.environ['HERE'] != 'parent': raise KeyError('HERE')\n"
+        "@tool(effect='once')\n"
+        "def strange() -> str:\n"
+        "    'Acts.'\n"
+        "    return 'x'\n"
+    )
+    monkeypatch.setenv("HERE", "parent")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    strange = importlib.import_module("only_here").strange
+    monkeypatch.setenv("HERE", "child")
+    with pytest.raises(ToolError, match="cannot be loaded in its own process, so it was not run"):
+        await executor.run(strange, {}, OP, 30)
 
 
 async def test_what_a_tool_prints_is_not_its_result(executor: Executor) -> None:
