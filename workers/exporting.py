@@ -14,19 +14,20 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from temporalio.contrib.opentelemetry import (
     OpenTelemetryPlugin,
     ReplaySafeLoggerProvider,
     ReplaySafeMeterProvider,
-    create_tracer_provider,
+    ReplaySafeTracerProvider,
 )
 
 from workers.linking import ForkLinks
 from workers.measures import Measures
 from workers.telemetry import CONTENT, EXPORTERS, Telemetry
 from workers.tracing import RunSpans, StepSpans
+from workers.tracing_ids import Ids
 from workers.waiting import Waiting
 
 
@@ -55,7 +56,8 @@ def start(signals: tuple[str, ...], environment: Mapping[str, str]) -> Telemetry
 
 def trace_to(told: Telemetry, resource: Resource, processor: SpanProcessor, content: bool) -> None:
     """Traces through this processor."""
-    tracers = create_tracer_provider(resource=resource)
+    ids = Ids()
+    tracers = ReplaySafeTracerProvider(TracerProvider(resource=resource, id_generator=ids), ids)
     tracers.add_span_processor(processor)
     trace.set_tracer_provider(tracers)
     told.plugins.append(OpenTelemetryPlugin())

@@ -8,9 +8,9 @@ The plugin carries the trace from workflow to activity and on to what continues 
     wait              a request to people, from the question to the decision
 
 The attempts are siblings under the execution, made when they have ended: a worker that dies leaves no half of one, and
-no span ever misses its parent. An execution's span is exported by the worker that ends it. A fork has a trace of its
-own, whose span `run.fork` is linked to the root of the source. Names and attributes are
-those of the GenAI semantic conventions; what was said is left out unless it is asked for.
+no span ever misses its parent. A reset stays in its trace (see `tracing_ids`). An execution's span is exported by the
+worker that ends it. A fork has a trace of its own, whose span `run.fork` is linked to the root of the source. Names and
+attributes are those of the GenAI semantic conventions; what was said is left out unless it is asked for.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,6 +34,7 @@ from temporalio.worker import (
 
 from workers.endings import hold
 from workers.steps import Ended, Event, Step, Waited
+from workers.tracing_ids import first_of, ids_of
 from workers.watching import Decided, end_of, ended_event
 from workflows.catalog import HANDOFF, MODEL_TURN, TOOL_READ, TOOL_RUN
 from workflows.records import ToolAnswer, ToolRequest, Turn, Usage
@@ -178,16 +179,20 @@ class _Traced(WorkflowInboundInterceptor):
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002, the SDK's word
         info, above = workflow.info(), otel.get_current()
-        span = trace.get_tracer(TRACER).start_span(
-            "invoke_agent",
-            attributes={
-                "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.provider.name": PROVIDER,
-                "gen_ai.conversation.id": info.workflow_id,
-                "perdure.run_id": info.run_id,
-            },
-            start_time=int(info.start_time.timestamp() * 1e9),
-        )
+        if not trace.get_current_span(above).get_span_context().is_valid and (first := first_of(info)) is not None:
+            above = trace.set_span_in_context(first, above)  # a retry, or the worker before it did not trace
+        with ids_of(info):
+            span = trace.get_tracer(TRACER).start_span(
+                "invoke_agent",
+                context=above,
+                attributes={
+                    "gen_ai.operation.name": "invoke_agent",
+                    "gen_ai.provider.name": PROVIDER,
+                    "gen_ai.conversation.id": info.workflow_id,
+                    "perdure.run_id": info.run_id,
+                },
+                start_time=int(info.start_time.timestamp() * 1e9),
+            )
         self.here = trace.set_span_in_context(span, above)
         self.root = above if info.continued_run_id and trace.get_current_span(above) is not trace.INVALID_SPAN else None
         with _inside(self.here):

@@ -82,6 +82,15 @@ async def cause_of(client: Client, run: str, kind: str, detail: str = "") -> Ope
     return found
 
 
+async def stuck(stack: Stack) -> dict[str, str]:
+    """What the command says that the stuck runs of this test wait for."""
+    done = await stack.shell("perdure runs --stuck --after 0s --json")
+    assert done.returncode == 1, done.stderr
+    rows = [row for row in json.loads(done.stdout) if row["workflow_id"].startswith(f"{stack.name}-")]
+    assert [row["workflow_id"] for row in rows if not row["remedy"]] == []
+    return {row["workflow_id"]: row["waits_for"] for row in rows}
+
+
 async def test_ten_staged_ways_to_be_stuck_are_named(
     stack: Stack, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +138,10 @@ async def test_ten_staged_ways_to_be_stuck_are_named(
             await paused.signal("pause", {"by": "ann", "reason": "lunch"})
             await cause_of(client, paused.id, "paused")
             await cause_of(client, await start("slots"), "slots", "no slot")
+            said = {name.rpartition("-")[2]: kind for name, kind in (await stuck(stack)).items()}
+    said.pop("slots", None)  # after 15 s, in a process that is not patched
+    own = ("approval", "bundle", "budget", "paused")
+    assert said == {**{kind: kind for kind in own}, "down": "model", "limited": "rate_limit"}
 
 
 async def test_a_failing_workflow_task_a_missing_tool_worker_and_a_broken_store_are_named(
@@ -149,11 +162,13 @@ async def test_a_failing_workflow_task_a_missing_tool_worker_and_a_broken_store_
         codes = [(await pending(client.get_workflow_handle(run)))[0]["code"] for run in (tools, store)]
         await client.get_workflow_handle(tools).execute_update("approve", {"code": codes[0], "by": "ann"})
         await cause_of(client, tools, "no_worker", f"{stack.name}-tools")
+        assert await stuck(stack) == {tools: "no_worker", store: "approval"}
         whole = (stack.folder / "store").rename(stack.folder / "moved")
         (stack.folder / "store").write_text("not a folder")
         async with stack.worker("tools"):
             await client.get_workflow_handle(store).execute_update("approve", {"code": codes[1], "by": "ann"})
             await cause_of(client, store, "store")
+            assert (await stuck(stack))[store] == "store"
             (stack.folder / "store").unlink()
             whole.rename(stack.folder / "store")
             for run in (tools, store):

@@ -4,11 +4,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
 
 from tests.integration.kit import Stack, call, pending, say, until
-from tests.integration.test_children import ALLOW, children, kids, result_of
-from tests.integration.traced import check_whole, in_memory, options
+from tests.integration.test_children import ALLOW, children, kids, reset, result_of
+from tests.integration.traced import check_linked, check_whole, in_memory, options
 from workers.steps import Event
 from workers.telemetry import Telemetry
 
@@ -66,6 +67,32 @@ async def test_a_fork_has_a_whole_trace_of_its_own_that_is_linked_to_its_source(
     mine = [span for span in spans if span.trace != root[0]]
     check_whole(mine, second)
     assert {span.name: span.links for span in mine if span.links} == {"run.fork": (root,)}
+
+
+async def test_a_run_that_was_reset_stays_in_its_trace(stack: Stack, client: Client, telemetry: Telemetry) -> None:
+    stack.script("reset", call("list_files", path="."), call("write_file", path="a", content="a"), say("done"))
+    stack.bundle("reset", ["list_files", "write_file"])
+    stack.serve_model()
+    async with stack.worker(**options(telemetry, [])):
+        run = await stack.start({"goal": "go on", "bundle": "reset"})
+        handle = client.get_workflow_handle(run)
+        before = (await pending(handle))[0]["code"]
+        await reset(stack, run)
+        asked = await until(lambda: _other(handle, before), 30, "the request of the new path")
+        await handle.execute_update("approve", {"code": asked, "by": "ann"})
+        result = await handle.result()
+    spans = in_memory()
+    assert Counter(span.name.partition(" ")[0] for span in spans)["chat"] == 5, "two turns that were left, and three"
+    check_linked(spans)
+    assert next(span for span in spans if not span.parent).attributes["perdure.turns"] == result["turns"] == 3
+
+
+async def _other(handle: WorkflowHandle[Any, Any], before: str) -> str | None:
+    try:
+        codes = [each["code"] for each in await handle.query("pending")]
+    except RPCError:  # it is on its way
+        return None
+    return next((code for code in codes if code != before), None)
 
 
 async def test_the_tokens_of_a_handoff_are_in_the_trace(stack: Stack, client: Client, telemetry: Telemetry) -> None:

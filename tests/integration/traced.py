@@ -59,14 +59,19 @@ def _ids(context: Any) -> tuple[str, str]:
     return f"{context.trace_id:032x}", f"{context.span_id:016x}"
 
 
-def check_whole(spans: Sequence[Seen], result: dict[str, Any], *below: dict[str, Any]) -> None:
-    """One trace, one root, every parent there, nothing twice, and the tokens of the result. `below`: the results of the
-    sub-agents, whose tokens are among those of their parent's."""
+def check_linked(spans: Sequence[Seen]) -> None:
+    """One trace, one root, every parent there, and nothing twice."""
     ids = [span.id for span in spans]
     assert len(set(ids)) == len(ids), f"a span came twice: {Counter(span.name for span in spans)}"
     assert len({span.trace for span in spans}) == 1
     assert len([span for span in spans if not span.parent]) == 1
     assert [span.name for span in spans if span.parent and span.parent not in ids] == []
+
+
+def check_whole(spans: Sequence[Seen], result: dict[str, Any], *below: dict[str, Any]) -> None:
+    """What `check_linked` checks, and the tokens of the result. `below`: the results of sub-agents, whose tokens are
+    among those of their parent's."""
+    check_linked(spans)
     for kind in ("input_tokens", "output_tokens"):
         name = f"gen_ai.usage.{kind}"
         asked = [span for span in spans if span.attributes.get("gen_ai.operation.name") == "chat"]
