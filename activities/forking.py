@@ -76,12 +76,11 @@ class ForkActivities:
 
     async def _start(self, wanted: ForkInput, source: str, request: ForkRequest) -> Start:
         number = request.head.sequence
-        point = await self._sources.point(source, number, request.head.branch)
+        point = await self._sources.point(source, number, wanted.branch)
+        if point.record.head() != request.head:  # the source has gone on in another way since it was pinned
+            point = await self._sources.point(source, number, request.head.branch)
         if point.record.head() != request.head:
             raise InvalidInput(f"fork: checkpoint {number} of {source} is not the one that was there before")
-        meant = await self._sources.point(source, number, wanted.branch)
-        if meant.record.head() == request.head:  # with what comes after it on the path that was meant
-            point = meant
         return await load_start(self._world, activity.client(), wanted.workflow_id, point)
 
     async def _copy(self, start: Start, thread: str) -> Files:

@@ -33,6 +33,8 @@ async def find_thread(store: Store, run: str) -> str | None:
         keys = await store.keys(prefix.rstrip("/"))
         starts = {key.removeprefix(prefix).partition("/")[0] for key in keys if "/checkpoints/" in key}
         threads = [f"{safe_id(workflow_id)}.{each}" for each in sorted(starts) if not start or each == start]
+        if len(threads) == 1:
+            return threads[0]
         if threads:
             return max([(await _opened(store, thread), thread) for thread in threads])[1]
     return None
