@@ -99,7 +99,7 @@ class ContextOverflow(Failure):
 
 
 class InvalidModelOutput(Failure):
-    """The model server keeps answering what is no answer."""
+    """The model server keeps answering what is no answer, or is never whole."""
 
 
 class CheckpointDamaged(Failure):

@@ -30,6 +30,10 @@ DRAIN_SECONDS = 0.5
 MOST_UNUSABLE = 8
 """Answers to one turn that are no answers, each of which may have cost something; then InvalidModelOutput."""
 
+MOST_CUT = 16
+"""Answers to one turn that had begun, and so are paid, but were never whole; then InvalidModelOutput. Only the first
+few of them are asked again quickly, so that a server has some eight minutes to come to itself."""
+
 HTTP_MODULES = ("httpx", "httpx2", "httpcore", "httpcore2", "h11", "h2", "anyio", "ssl", "zlib")
 
 Lookup = Callable[[str], str | None]
@@ -51,7 +55,7 @@ class Gateway:
         """
         client, secrets = self._client(route)
         tries = AsyncRetrying(
-            retry=retry_if_exception(lambda error: isinstance(error, Passing) and not error.unusable),
+            retry=retry_if_exception(lambda error: isinstance(error, Passing) and _is_cheap(error, trail)),
             stop=stop_any(stop_after_attempt(QUICK_ATTEMPTS), _StopAt(until - 30)),
             wait=wait_exponential(multiplier=0.3, max=3),
             reraise=True,
@@ -64,6 +68,8 @@ class Gateway:
             said = f"{route.model}: {error}"
             if error.unusable and trail.unusable >= MOST_UNUSABLE:
                 raise InvalidModelOutput(f"{said}; {trail.unusable} answers to this turn were none") from None
+            if error.cut and trail.cut >= MOST_CUT:
+                raise InvalidModelOutput(f"{said}; {trail.cut} answers to this turn began and were cut off") from None
             raise ModelTrouble(said) from None
         raise AssertionError("unreachable: tenacity re-raises")
 
@@ -118,14 +124,17 @@ class Gateway:
                 reply = await self._once(client, route, body, collector, until, secrets)
             except _Refused as refused:
                 quirk = quirk_behind(refused.status, refused.said, quirks, wire.features(body))
-                trail.book()
+                trail.book(collector.cost())
                 if quirk is None:
                     raise refused.failure from None
                 trail.learn(number, quirk)
             except Filtered:
-                return Reply(finish_reason="content_filter", model=route.model, route=number, usage=trail.one())
+                usage = collector.cost() or trail.one()
+                return Reply(finish_reason="content_filter", model=route.model, route=number, usage=usage)
             except Passing as error:
-                trail.book(error.usage, unusable=error.unusable, sent=error.sent)
+                cost = collector.cost()
+                error.cut = cost is not None and not error.unusable
+                trail.book(cost, unusable=error.unusable, cut=error.cut, sent=error.sent)
                 raise
             else:
                 reply.route, reply.quirks = number, trail.learned(number)
@@ -165,11 +174,16 @@ class Gateway:
         except (openai.OpenAIError, OSError, ValueError) as error:
             raise Passing(f"the answer cannot be read ({type(error).__name__})") from None
         except Passing as error:
-            raise Passing(redact(str(error), secrets), usage=error.usage, unusable=error.unusable) from None
+            raise Passing(redact(str(error), secrets), unusable=error.unusable) from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in HTTP_MODULES:
                 raise
             raise Passing(f"the answer was cut off ({type(error).__name__})") from None  # the SDK lets these through
+
+
+def _is_cheap(error: Passing, trail: Trail) -> bool:
+    """Whether asking again at once costs little."""
+    return not error.unusable and not (error.cut and trail.cut >= QUICK_ATTEMPTS)
 
 
 class _StopAt(stop_base):
@@ -211,10 +225,7 @@ async def _drain(data: AsyncIterator[bytes]) -> None:
 def _in_answer(error: ServerError, route: Model, secrets: list[str]) -> Exception:
     told = error.body.get("message") if isinstance(error.body, dict) else error.body
     failure = of_object(error.body, route, cut(redact(str(told), secrets), 500))
-    if isinstance(failure, Passing):
-        failure.usage = error.usage
-        return failure
-    return failure if isinstance(failure, Filtered) else _Refused(200, str(told), failure)
+    return failure if isinstance(failure, Filtered | Passing) else _Refused(200, str(told), failure)
 
 
 def _without(reply: Reply, secrets: list[str]) -> Reply:

@@ -84,20 +84,20 @@ class Reply:
 
 
 class Passing(Exception):
-    """A fault that may be gone in a moment. `usage` is what the failed answer cost, where it said so; `unusable`: the
-    server did answer, but what it sent is no answer; `sent`: the request reached the server."""
+    """A fault that may be gone in a moment. `unusable`: the server did answer, but what it sent is no answer; `cut`: an
+    answer had begun, which has its price; `sent`: the request reached the server."""
 
-    def __init__(self, said: str, *, usage: Usage | None = None, unusable: bool = False, sent: bool = True) -> None:
+    def __init__(self, said: str, *, unusable: bool = False, sent: bool = True) -> None:
         super().__init__(said)
-        self.usage, self.unusable, self.sent = usage, unusable, sent
+        self.unusable, self.cut, self.sent = unusable, False, sent
 
 
 class ServerError(Exception):
     """An error that a server reported inside an answer of status 200, as it came."""
 
-    def __init__(self, body: Any, usage: Usage | None = None) -> None:
+    def __init__(self, body: Any) -> None:
         super().__init__("the server reported an error inside its answer")
-        self.body, self.usage = body, usage
+        self.body = body
 
 
 def price_usage(fresh: int, cached: int, output: int, price: Price, *, estimated: bool = False) -> Usage:
@@ -133,10 +133,16 @@ def _tokens(value: Any) -> int | None:
     return int(value)
 
 
-def estimate_usage(body: dict[str, Any], reply: Reply, price: Price) -> Usage:
-    """Our own count, where the server gave none: about four characters a token."""
-    said = len(reply.text) + len(reply.refusal or "") + sum(len(c.name) + len(c.arguments) for c in reply.calls)
+def estimate_usage(body: dict[str, Any], said: int, price: Price) -> Usage:
+    """Our own count, where the server gave none: about four characters a token. `said`: characters of the answer."""
     return price_usage(estimate_tokens(body), 0, -(-said // CHARACTERS_PER_TOKEN), price, estimated=True)
+
+
+def cost_so_far(body: dict[str, Any], usage: Usage | None, said: int, price: Price) -> Usage | None:
+    """What an answer that is not whole has cost: the server's count, else ours once some of it came; None before."""
+    if usage is not None and usage.input_tokens + usage.output_tokens:
+        return usage
+    return estimate_usage(body, said, price) if said else None
 
 
 def estimate_tokens(body: dict[str, Any]) -> int:
@@ -147,7 +153,8 @@ def estimate_tokens(body: dict[str, Any]) -> int:
 
 def finish(reply: Reply, body: dict[str, Any], usage: Usage | None, route: Model) -> Reply:
     """Settles usage and whether the output limit cut the answer: some servers do not say so, but stop right at it."""
-    reply.usage = usage or estimate_usage(body, reply, route.price)
+    said = len(reply.text) + len(reply.refusal or "") + sum(len(c.name) + len(c.arguments) for c in reply.calls)
+    reply.usage = usage or estimate_usage(body, said, route.price)
     most = route.max_output_tokens
     at_limit = most is not None and not reply.usage.estimated and reply.usage.output_tokens >= most
     reply.cut = reply.finish_reason == "length" or at_limit

@@ -33,7 +33,18 @@ KINDS: dict[type[Failure], FailureKind] = {
     ContextOverflow: "overflow",
     InvalidModelOutput: "invalid",
 }
-_HOPE: tuple[type[Failure], ...] = (ContextOverflow, ModelTrouble, RateLimited)
+
+Order = tuple[type[Failure], ...]
+"""Which failure of several routes counts: the first kind in it that one of them ended with."""
+
+SHRINK: Order = (ContextOverflow, ModelTrouble, RateLimited)
+"""An overfull context is made smaller at once: where no later question is asked with it."""
+
+WAIT: Order = (ModelTrouble, RateLimited, ContextOverflow)
+"""What passes is waited for: a context that is made smaller stays so for all turns that follow."""
+
+SPENT: Order = (ContextOverflow, RateLimited, ModelTrouble)
+"""Trouble has lasted for too long, and ends the run if nothing else is left."""
 
 
 @dataclass
@@ -71,8 +82,20 @@ class Router:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway, self.circuit = gateway, Circuit()
 
-    async def reply(self, routes: Sequence[Model], ask: Ask, trail: Trail, until: float, sink: Sink) -> Reply:
-        """The first answer. Raises the failure that gives most hope, of those that the routes ended with."""
+    async def reply(
+        self,
+        routes: Sequence[Model],
+        ask: Ask,
+        trail: Trail,
+        until: float,
+        sink: Sink,
+        patience: float | None = None,
+    ) -> Reply:
+        """The first answer. Raises the failure that counts, of those that the routes ended with.
+
+        `patience`: for so many seconds of failures what passes is waited for, before a context that one of the routes
+        found too long is made smaller.
+        """
         failures: list[Failure] = []
         stopped: Reply | None = None
         order = self.circuit.order(routes)
@@ -93,12 +116,14 @@ class Router:
             stopped = replace(reply, usage=Usage())
         if stopped is not None:
             return stopped
-        raise most_hopeful(failures)
+        if patience is None:
+            raise most_hopeful(failures, SHRINK)
+        raise most_hopeful(failures, WAIT if trail.failing() < patience else SPENT)
 
 
-def most_hopeful(failures: Sequence[Failure]) -> Failure:
-    """An overfull context can be made smaller; trouble passes, the soonest first; then the first route's own."""
-    for kind in _HOPE:
+def most_hopeful(failures: Sequence[Failure], order: Order) -> Failure:
+    """The failure that counts: by kind, then the one that passes soonest; else the first route's own."""
+    for kind in order:
         found = [failure for failure in failures if isinstance(failure, kind)]
         if found:
             return min(found, key=lambda failure: _delay(failure) or 0.0)

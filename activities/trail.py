@@ -8,27 +8,38 @@ loses counts, never a turn.
 import time
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from activities.errors import StoreUnavailable
 from activities.store import Store
 from workflows.keys import folder
 from workflows.records import TurnRequest, Usage
 
+LATE_SECONDS = 300.0
+"""So much later than it was due an attempt may begin, and still be one of those in a row."""
+
+
+def _now() -> float:
+    return time.time()
+
 
 class Trail(BaseModel):
-    """`since`: Unix time of the first failure of those in a row. `quirks`: by number of the route. `crashes`: attempts
-    that ended with an error of ours. `compaction`: the one that this turn has had."""
+    """`since`: Unix time of the first failure of those in a row; an attempt that begins after `due` begins a new row,
+    since nobody tried meanwhile. `quirks`: by number of the route. `cut`: answers that had begun and were never whole.
+    `crashes`: attempts that ended with an error of ours. `compaction`: the one that this turn has had."""
 
     model_config = ConfigDict(extra="ignore")
 
     since: float | None = None
+    due: float | None = None
     requests: int = 0
     unusable: int = 0
+    cut: int = 0
     crashes: int = 0
     usage: Usage = Usage()
     quirks: dict[str, list[str]] = Field(default_factory=dict)
     compaction: dict[str, Any] | None = None
+    _began: float = PrivateAttr(default_factory=_now)
 
     @classmethod
     async def load(cls, store: Store, request: TurnRequest) -> Self:
@@ -49,21 +60,29 @@ class Trail(BaseModel):
         except StoreUnavailable:
             return
 
-    def book(self, usage: Usage | None = None, *, unusable: bool = False, sent: bool = True) -> None:
+    def book(self, usage: Usage | None = None, *, unusable: bool = False, cut: bool = False, sent: bool = True) -> None:
         """Books a request that gave no turn, with its cost where it is known."""
         if sent:
             self.requests += 1
             self.usage = self.usage.plus(usage or Usage(requests=1))
         self.unusable += unusable
+        self.cut += cut
 
     def one(self) -> Usage:
         """The usage of a request that was refused before it cost anything."""
         return Usage(requests=1)
 
     def failing(self) -> float:
-        """For how many seconds requests have been failing; begins now where they have not."""
-        self.since = self.since or time.time()
-        return time.time() - self.since
+        """For how many seconds requests have been failing without a pause in which nobody tried."""
+        if self.since is None or self.due is None or self._began > self.due:
+            return 0.0
+        return _now() - self.since
+
+    def failed(self, wait: float) -> float:
+        """Books an attempt that failed and is made again after `wait` seconds; for how long that has been so."""
+        now = _now()
+        self.since, self.due = now - self.failing(), now + wait + LATE_SECONDS
+        return now - self.since
 
     def learned(self, route: int) -> set[str]:
         """What was found out about a route's server."""

@@ -119,7 +119,8 @@ class TurnActivities:
         """The reply; a context that is too long is made smaller once, and asked with once more."""
         until, most = time.monotonic() + ATTEMPT_SECONDS, manifest.file.limits.tool_output
         prefix = f"{trail.requests:04d}-{activity.info().attempt:04d}"
-        secrets = self._world.gateway.secrets_of(manifest.file.model)
+        routes = manifest.file.model
+        secrets = self._world.gateway.secrets_of(routes)
         sink = StreamWriter(self._world.store, request.thread, request.branch, request.turn, prefix, secrets)
 
         async def ask() -> Reply:
@@ -133,7 +134,7 @@ class TurnActivities:
                 min(most, shorter or most),
                 context[0].get("output_schema"),
             )
-            return await self._world.router.reply(manifest.file.model, question, trail, until, sink)
+            return await self._world.router.reply(routes, question, trail, until, sink, routes[0].unavailable_after)
 
         try:
             reply = await ask()
@@ -153,7 +154,8 @@ class TurnActivities:
             trail.since = None  # the run is parked for as long as the server asked for
         if not isinstance(error, ModelTrouble):
             return error
-        failing = trail.failing()
+        wait = error.next_retry_delay
+        failing = trail.failed(wait.total_seconds() if wait is not None else 0.0)
         if failing < manifest.file.model[0].unavailable_after:
             return error
         return ModelUnavailable(f"{error.message}; failing for {failing:.0f} s, longer than unavailable_after")

@@ -5,8 +5,21 @@ from typing import Any
 
 from activities.manifest import Model
 from activities.render import cut_middle, schema_note, wire_ids
-from activities.reply import Ask, Delta, Mode, Passing, RawCall, Reply, ServerError, clean, count_usage, finish
+from activities.reply import (
+    Ask,
+    Delta,
+    Mode,
+    Passing,
+    RawCall,
+    Reply,
+    ServerError,
+    clean,
+    cost_so_far,
+    count_usage,
+    finish,
+)
 from activities.structured import final_tool, native_schema, offered
+from workflows.records import Usage
 
 USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "prompt_tokens_details")
 _SHARED = ("content", "refusal")
@@ -98,7 +111,7 @@ class Collector:
         self._keys.update(key for key, value in part.items() if value)
         self._usage = part.get("usage") or self._usage
         if part.get("error"):
-            raise ServerError(part["error"], count_usage(self._usage, USAGE_FIELDS, self._route.price))
+            raise ServerError(part["error"])
         if isinstance(part.get("model"), str) and part["model"]:
             self._reply.model = clean(part["model"])[:200]
         choices = part.get("choices")
@@ -144,22 +157,30 @@ class Collector:
         held["arguments"] += piece if isinstance(piece, str) else clean(piece)
         await self._on_delta("call", f"{held['name']} " if function.get("name") else clean(piece))
 
+    def cost(self) -> Usage | None:
+        """What the answer has cost so far; None before anything of it came."""
+        said = sum(len(text) for texts in self._said.values() for text in texts)
+        said += sum(len(call["name"]) + len(call["arguments"]) for call in self._calls)
+        return cost_so_far(self._body, self._counted(), said, self._route.price)
+
+    def _counted(self) -> Usage | None:
+        return count_usage(self._usage, USAGE_FIELDS, self._route.price)
+
     def end(self) -> Reply:
         """The reply. Raises Passing unless it is whole."""
         reply = self._reply
         reply.text, reply.refusal = clean("".join(self._said["content"])), clean("".join(self._said["refusal"])) or None
         reply.calls = [RawCall(clean(c["id"]), c["name"], c["arguments"]) for c in self._calls]
-        counted = count_usage(self._usage, USAGE_FIELDS, self._route.price)
         if not (reply.finish_reason or self._whole or reply.text or reply.calls or reply.refusal):
             keys = ", ".join(sorted(clean(key)[:40] for key in self._keys)[:20]) or "none"
-            raise Passing(f"the answer holds no choice (its keys: {keys})", usage=counted, unusable=True)
+            raise Passing(f"the answer holds no choice (its keys: {keys})", unusable=True)
         if reply.finish_reason is None and not self._whole:
-            raise Passing("the answer ended without a finish reason: it was cut off", usage=counted)
+            raise Passing("the answer ended without a finish reason: it was cut off")
         if reply.finish_reason == "error":
-            raise Passing("the server ended the answer with an error", usage=counted)
+            raise Passing("the server ended the answer with an error")
         if reasoning := clean("".join(self._said["reasoning"])):
             reply.reasoning = {"api": "chat", "model": self._route.model, "text": reasoning}
-        return finish(reply, self._body, counted, self._route)
+        return finish(reply, self._body, self._counted(), self._route)
 
 
 def _starts_another(held: dict[str, str], call_id: str, function: dict[str, Any]) -> bool:

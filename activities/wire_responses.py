@@ -8,8 +8,21 @@ from typing import Any
 
 from activities.manifest import Model
 from activities.render import cut_middle, schema_note, wire_ids
-from activities.reply import Ask, Delta, Mode, Passing, RawCall, Reply, ServerError, clean, count_usage, finish
+from activities.reply import (
+    Ask,
+    Delta,
+    Mode,
+    Passing,
+    RawCall,
+    Reply,
+    ServerError,
+    clean,
+    cost_so_far,
+    count_usage,
+    finish,
+)
 from activities.structured import native_schema, offered
+from workflows.records import Usage
 
 USAGE_FIELDS = ("input_tokens", "output_tokens", "input_tokens_details")
 _ENCRYPTED = "reasoning.encrypted_content"
@@ -89,6 +102,8 @@ class Collector:
         self._reply = Reply(model=route.model, mode=mode)
         self._items: list[dict[str, Any]] = []
         self._response: dict[str, Any] | None = None
+        self._usage: Any = None
+        self._said = 0
         self._seen: set[str] = set()
 
     async def feed(self, part: dict[str, Any]) -> None:
@@ -107,15 +122,23 @@ class Collector:
             if part["item"].get("type") == "function_call":
                 await self._on_delta("call", f"{clean(part['item'].get('name'))} ")
         elif kind in _DELTAS and isinstance(part.get("delta"), str):
+            self._said += len(part["delta"])
             await self._on_delta(_DELTAS[kind], part["delta"])
 
     def _settle(self, response: dict[str, Any]) -> None:
+        self._usage = response.get("usage") or self._usage
         if response.get("status") == "failed" or response.get("error"):
-            raise ServerError(
-                response.get("error") or response, count_usage(response.get("usage"), USAGE_FIELDS, self._route.price)
-            )
+            raise ServerError(response.get("error") or response)
         if response.get("status", "completed") in ("completed", "incomplete"):
             self._response = response
+
+    def cost(self) -> Usage | None:
+        """What the answer has cost so far; None before anything of it came."""
+        said = self._said or sum(len(clean(item)) for item in self._items)
+        return cost_so_far(self._body, self._counted(), said, self._route.price)
+
+    def _counted(self) -> Usage | None:
+        return count_usage(self._usage, USAGE_FIELDS, self._route.price)
 
     def end(self) -> Reply:
         """The reply. Raises Passing unless it is whole."""
@@ -128,7 +151,6 @@ class Collector:
             raise Passing(said, unusable=not known)
         if isinstance(response.get("model"), str) and response["model"]:
             reply.model = clean(response["model"])[:200]
-        counted = count_usage(response.get("usage"), USAGE_FIELDS, self._route.price)
         output = response.get("output")
         output = (
             [item for item in (output or self._items) if isinstance(item, dict)] if not isinstance(output, str) else []
@@ -140,9 +162,9 @@ class Collector:
             reply.finish_reason = "content_filter" if reason == "content_filter" else "length"
         if not output and reply.finish_reason == "stop":
             keys = ", ".join(sorted(clean(key) for key, value in response.items() if value)[:20]) or "none"
-            raise Passing(f"the answer holds no output (its keys: {keys})", usage=counted, unusable=True)
+            raise Passing(f"the answer holds no output (its keys: {keys})", unusable=True)
         self._read(output)
-        return finish(reply, self._body, counted, self._route)
+        return finish(reply, self._body, self._counted(), self._route)
 
     def _read(self, output: list[dict[str, Any]]) -> None:
         reply, text, refusal, reasoning = self._reply, list[str](), list[str](), list[dict[str, Any]]()

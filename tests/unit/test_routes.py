@@ -15,7 +15,7 @@ from activities.errors import (
     RateLimited,
 )
 from activities.manifest import FailureKind, Model
-from activities.routing import Circuit, most_hopeful
+from activities.routing import SHRINK, SPENT, WAIT, Circuit, most_hopeful
 from tests.faults.plays import error, json_body, say
 from tests.faults.server import Asked, FaultServer, Play
 from tests.unit.gateway_kit import Desk
@@ -103,12 +103,18 @@ def test_the_circuit_counts_only_what_waiting_may_mend() -> None:
 
 
 def test_the_failure_with_most_hope_is_the_one_that_counts() -> None:
-    rejected, limited = ModelRequestRejected("no"), RateLimited("later", 4000.0)
+    rejected, limited, overflow = ModelRequestRejected("no"), RateLimited("later", 4000.0), ContextOverflow("long")
     late, soon = ModelTrouble("b", retry_after=60.0), ModelTrouble("a", retry_after=5.0)
-    assert most_hopeful([rejected, limited, late, soon]) is soon
-    assert most_hopeful([rejected, limited]) is limited
-    assert most_hopeful([soon, overflow := ContextOverflow("long")]) is overflow
-    assert most_hopeful([rejected]) is rejected
+    for order in (SHRINK, WAIT):
+        assert most_hopeful([rejected, limited, late, soon], order) is soon
+    assert most_hopeful([rejected, limited], WAIT) is limited
+    assert most_hopeful([rejected], WAIT) is rejected
+    assert most_hopeful([soon, overflow], SHRINK) is overflow
+    assert most_hopeful([overflow, soon], WAIT) is soon
+    assert most_hopeful([overflow, limited], WAIT) is limited
+    assert most_hopeful([rejected, overflow], WAIT) is overflow
+    assert most_hopeful([soon, overflow, limited], SPENT) is overflow
+    assert most_hopeful([soon, limited], SPENT) is limited  # trouble would end the run
 
 
 async def test_what_is_no_answer_has_a_cap_over_all_attempts() -> None:
