@@ -16,6 +16,13 @@ SHRINK_TO = 0.5
 ROOM = 0.7
 """The share of what the server takes that the smaller context may fill."""
 
+SIZES = range(256, 20_000_001)
+"""What may be the size of a context, in tokens or characters."""
+
+_NUMBER = re.compile(r"(?<![\w-])\d[\d,]{2,}(?!\w|-(?!token))")
+_NO_SIZE = re.compile(r"(code|status|http|error)\W{0,3}\d{3}\b|(?<![a-z])id\W{1,3}[\w-]+", re.IGNORECASE)
+_LIMIT = re.compile(r"\b(max(imum)?|limit|at most|up to|must be|available)\b", re.IGNORECASE)
+
 LEAST_OUTPUT = 500
 NOTED = 40
 
@@ -57,12 +64,19 @@ def apply(context: Messages, found: dict[str, Any]) -> Messages:
 
 
 def share(said: str) -> float:
-    """How much of the context to keep: by the server's own numbers where it gives them (its limit, then what came)."""
-    numbers = [int(text.replace(",", "")) for text in re.findall(r"\d[\d,]{2,}", said)]
-    numbers = [number for number in numbers if number >= 256]
-    if len(numbers) >= 2 and min(numbers) < max(numbers):
-        return min(SHRINK_TO, ROOM * min(numbers) / max(numbers))
-    return SHRINK_TO
+    """How much of the context to keep: by the server's own numbers where it gives them. What came is the largest, the
+    limit is the first that is called so, else the smallest (`90000 tokens > 8192`)."""
+    text, numbers, limits, at = _NO_SIZE.sub(" ", said), list[int](), list[int](), 0
+    for found in _NUMBER.finditer(text):
+        number = int(found[0].replace(",", ""))
+        if number in SIZES:
+            numbers.append(number)
+            limits += [number] if _LIMIT.search(text, at, found.start()) else []
+        at = found.end()
+    if not numbers:
+        return SHRINK_TO
+    limit = next((number for number in limits if number < max(numbers)), min(numbers))
+    return min(SHRINK_TO, ROOM * limit / max(numbers))
 
 
 def _last_turn(context: Messages) -> int:

@@ -91,7 +91,8 @@ class RepositoryUnavailable(Failure):
 
 
 class RateLimited(Failure):
-    """The model server asked for a longer wait than the bundle's cap. The first detail is the wait in seconds."""
+    """The model server asked for a longer wait than the bundle's cap, or the account has no quota left. The first
+    detail is the wait in seconds."""
 
 
 class ContextOverflow(Failure):

@@ -76,7 +76,7 @@ class Gateway:
     def secrets_of(self, routes: Sequence[Model]) -> list[str]:
         """What must not be shown or recorded of what these routes' servers send, in every spelling."""
         found = [self._lookup(route.api_key_env) or "" for route in routes]
-        found += [urlsplit(self._lookup(route.base_url_env) or "").password or "" for route in routes]
+        found += [_password(self._lookup(route.base_url_env) or "") for route in routes]
         return spellings([*(secret.strip() for secret in found), *self._secrets])
 
     async def close(self) -> None:
@@ -93,12 +93,7 @@ class Gateway:
         idle = route.idle_timeout if route.stream else route.total_timeout
         which = (base_url, key, route.connect_timeout, idle)
         if which not in self._clients:
-            self._clients[which] = openai.AsyncOpenAI(
-                api_key=key or "not-needed",
-                base_url=base_url or None,
-                max_retries=0,
-                timeout=openai.Timeout(idle, connect=route.connect_timeout),
-            )
+            self._clients[which] = _connect(route, base_url, key, idle)
         return self._clients[which], self.secrets_of([route])
 
     async def _learning(
@@ -179,6 +174,41 @@ class Gateway:
             if type(error).__module__.partition(".")[0] not in HTTP_MODULES:
                 raise
             raise Passing(f"the answer was cut off ({type(error).__name__})") from None  # the SDK lets these through
+
+
+def _connect(route: Model, base_url: str, key: str, idle: float) -> openai.AsyncOpenAI:
+    """A client. What no request could be sent with is refused by the name of its variable, never by its value."""
+    if not (key.isascii() and key.isprintable()):
+        raise ModelRequestRejected(f"{route.model}: {route.api_key_env} holds characters that no key has")
+    no_address = ModelRequestRejected(f"{route.model}: {route.base_url_env} is no http or https address")
+    if base_url and not _is_address(base_url):
+        raise no_address
+    try:
+        return openai.AsyncOpenAI(
+            api_key=key or "not-needed",
+            base_url=base_url or None,
+            max_retries=0,
+            timeout=openai.Timeout(idle, connect=route.connect_timeout),
+        )
+    except Exception as error:
+        if type(error).__name__ != "InvalidURL":
+            raise
+        raise no_address from None
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _password(url: str) -> str:
+    try:
+        return urlsplit(url).password or ""
+    except ValueError:
+        return ""
 
 
 def _is_cheap(error: Passing, trail: Trail) -> bool:

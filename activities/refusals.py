@@ -18,8 +18,25 @@ LONGEST_WAIT = 7 * 86_400.0
 _OVERFLOW = re.compile(
     r"context[ _-]?(length|window|size)|maximum context|too many (input )?tokens|prompt is too long|input is too long"
     r"|exceeds? the (available|maximum) (context|number of (input )?tokens)|reduce the length of the (messages|prompt)"
+    r"|exceeds? (the )?context limit|maximum prompt length|range of input length|exceeded model token limit"
+    r"|(input|prompt) (tokens?|token count|length)\b.{0,40} exceeds? "
+    r"|\binputs`? (tokens \+ `?max_new_tokens`? must be|must have less than)"
 )
-_OVERFLOW_CODES = ("context_length_exceeded", "context_window_exceeded", "exceed_context_size_error")
+_EITHER = re.compile(r"exceeds? the (maximum|limit) of [\d,]+ tokens")
+"""Said of the context and of the output alike."""
+
+_OUTPUT = re.compile(r"max_(completion_|output_|new_)?tokens|(completion|output) tokens")
+_OVERFLOW_CODES = (
+    *("context_length_exceeded", "context_window_exceeded", "model_context_window_exceeded"),
+    *("exceed_context_size_error", "input_too_long", "prompt_too_long"),
+)
+_QUOTA_CODES = (
+    *("402", "insufficient_quota", "insufficient_user_quota", "exceeded_current_quota_error", "insufficient_balance"),
+    *("credit_balance_exhausted", "billing_hard_limit_reached", "billing_not_active"),
+)
+"""There is no money left, which a person can mend and waiting alone does not. `quota` in a text says less: limits by
+the minute are called so too."""
+
 _FILTER_CODES = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
 
 
@@ -29,13 +46,15 @@ class Filtered(Exception):
 
 def of_status(error: openai.APIStatusError, route: Model, said: str) -> Exception:
     """The failure for an HTTP status. `said` is the server's message without secrets."""
-    status, code = error.status_code, str(error.code or "").lower()
+    status, codes = error.status_code, _codes(error.code, error.type)
     text = f"{route.model}: HTTP {status}: {said}"
-    if is_overflow(code, said) and status != 429:
-        return ContextOverflow(f"{text}. The context is too long for this model", said)
-    if code in _FILTER_CODES and status < 500:
-        return Filtered(text)
     wait = retry_after(error.response.headers)
+    if status == 402 or (codes & {*_QUOTA_CODES} and status < 500):
+        return _out_of_quota(text, wait, route)
+    if is_overflow(codes, said) and status != 429:
+        return ContextOverflow(f"{text}. The context is too long for this model", said)
+    if codes & {*_FILTER_CODES} and status < 500:
+        return Filtered(text)
     if status in (429, 503) or (status >= 500 and wait is not None):
         return waiting(text, wait, route)
     if status in (408, 409, 425) or status >= 500:
@@ -50,24 +69,37 @@ def waiting(text: str, wait: float | None, route: Model) -> Failure:
     return ModelTrouble(text, retry_after=wait)
 
 
+def _out_of_quota(text: str, wait: float | None, route: Model) -> Failure:
+    pause = max(wait or 0.0, route.retry_after_cap)
+    return RateLimited(f"{text}; the account has no quota left: add to it, then send `resume`", pause)
+
+
+def _codes(*values: Any) -> set[str]:
+    return {str(value).lower() for value in values if value}
+
+
 def of_object(body: Any, route: Model, said: str) -> Exception:
     """The failure for an error that came with status 200. Only what is known to be for good is taken for it."""
-    code = str(body.get("code") or body.get("type") or "").lower() if isinstance(body, dict) else ""
-    if is_overflow(code, said):
+    codes = _codes(body.get("code"), body.get("type")) if isinstance(body, dict) else set()
+    if codes & {*_QUOTA_CODES}:
+        return _out_of_quota(f"{route.model}: {said}", None, route)
+    if is_overflow(codes, said):
         return ContextOverflow(f"{route.model}: {said}. The context is too long for this model", said)
-    if code in _FILTER_CODES:
+    if codes & {*_FILTER_CODES}:
         return Filtered(said)
     keys = ", ".join(sorted(str(key)[:40] for key in body)[:20]) if isinstance(body, dict) else type(body).__name__
     return Passing(f"the server reported an error inside its answer ({keys}): {cut(said, 300)}")
 
 
-def is_overflow(code: str, said: str) -> bool:
+def is_overflow(codes: set[str], said: str) -> bool:
     """Whether the server says that the context is too long. That the asked-for *output* is too long is another thing,
     and so is a rate limit that counts tokens."""
-    if code in _OVERFLOW_CODES:
+    if codes & {*_OVERFLOW_CODES}:
         return True
     text = said.lower()
-    return bool(_OVERFLOW.search(text)) and not re.search(r"per (minute|day)|rate.?limit", text)
+    if re.search(r"per (second|min|hour|day)|rate.?limit|\btpm\b", text):
+        return False
+    return bool(_OVERFLOW.search(text)) or (bool(_EITHER.search(text)) and not _OUTPUT.search(text))
 
 
 def retry_after(headers: Any) -> float | None:

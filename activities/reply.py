@@ -48,6 +48,23 @@ class Ask:
     schema_name: str = "final_answer"
 
 
+_FINISHES = {
+    "length": ("max_tokens", "max_output_tokens", "max_length", "model_length", "model_context_window_exceeded"),
+    "content_filter": (
+        *("content_filtered", "safety", "image_safety", "sensitive", "refusal", "recitation", "blocklist", "spii"),
+        *("prohibited_content", "guardrail_intervened", "error_toxic"),
+    ),
+    "error": ("abort", "aborted", "network_error", "insufficient_system_resource"),
+}
+_FINISH_OF = {spelling: reason for reason, spellings in _FINISHES.items() for spelling in spellings}
+
+
+def read_finish(value: Any) -> str | None:
+    """Why an answer ended, in the words of Chat Completions, whatever the server's own: `content_filter: SAFETY`."""
+    said = clean(value).lower().partition(":")[0].strip().removeprefix("finish_reason_")
+    return _FINISH_OF.get(said, said) or None
+
+
 class NoSink:
     """Shows nothing."""
 

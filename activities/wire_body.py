@@ -10,6 +10,9 @@ from activities.reply import Passing
 MOST_BYTES = 32 * 1024 * 1024
 """The most of one answer that is read. A server that sends without end must not fill the memory."""
 
+DONE: dict[str, Any] = {}
+"""Stands for `[DONE]`, with which a stream says that it is at its end: it was not cut off."""
+
 
 async def read_objects(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any]]:
     """The objects of an answer. What is asked for does not decide, but what comes: servers mix both up.
@@ -34,10 +37,12 @@ async def read_objects(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, A
         for found in lines.feed(text):
             yield found
         if lines.done:
-            return
+            break
     if as_stream:
         for found in lines.end():
             yield found
+        if lines.done:
+            yield DONE
     else:
         yield _object(head + decoder.decode(b"", True), "the body")
 
@@ -61,8 +66,9 @@ class _Lines:
 
     def end(self) -> Iterator[dict[str, Any]]:
         """What an event without an empty line after it leaves: some servers forget the last one."""
-        yield from self._line(self._rest.rstrip("\r"))
-        yield from self._line("")
+        if not self.done:
+            yield from self._line(self._rest.rstrip("\r"))
+            yield from self._line("")
 
     def _line(self, line: str) -> Iterator[dict[str, Any]]:
         field, _, value = line.partition(":")

@@ -17,8 +17,10 @@ from activities.reply import (
     cost_so_far,
     count_usage,
     finish,
+    read_finish,
 )
 from activities.structured import final_tool, native_schema, offered
+from activities.wire_body import DONE
 from workflows.records import Usage
 
 USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "prompt_tokens_details")
@@ -104,10 +106,11 @@ class Collector:
         self._open: dict[int, int] = {}
         self._usage: Any = None
         self._keys: set[str] = set()
-        self._whole = False
+        self._whole = self._done = False
 
     async def feed(self, part: dict[str, Any]) -> None:
         """One object. Raises ServerError for one that reports an error."""
+        self._done = self._done or part is DONE
         self._keys.update(key for key, value in part.items() if value)
         self._usage = part.get("usage") or self._usage
         if part.get("error"):
@@ -120,7 +123,7 @@ class Collector:
                 await self._choice(choice)
 
     async def _choice(self, choice: dict[str, Any]) -> None:
-        self._reply.finish_reason = clean(choice.get("finish_reason")) or self._reply.finish_reason
+        self._reply.finish_reason = read_finish(choice.get("finish_reason")) or self._reply.finish_reason
         said = choice.get("delta")
         if not isinstance(said, dict):
             said = choice.get("message")
@@ -174,13 +177,21 @@ class Collector:
         if not (reply.finish_reason or self._whole or reply.text or reply.calls or reply.refusal):
             keys = ", ".join(sorted(clean(key)[:40] for key in self._keys)[:20]) or "none"
             raise Passing(f"the answer holds no choice (its keys: {keys})", unusable=True)
-        if reply.finish_reason is None and not self._whole:
+        if reply.finish_reason is None and not self._whole and not (self._done and all(map(_is_whole, reply.calls))):
             raise Passing("the answer ended without a finish reason: it was cut off")
         if reply.finish_reason == "error":
             raise Passing("the server ended the answer with an error")
         if reasoning := clean("".join(self._said["reasoning"])):
             reply.reasoning = {"api": "chat", "model": self._route.model, "text": reasoning}
         return finish(reply, self._body, self._counted(), self._route)
+
+
+def _is_whole(call: RawCall) -> bool:
+    """Whether nothing can be missing of a call: a JSON object shows its own end, no other value does."""
+    try:
+        return bool(call.name) and isinstance(json.loads(call.arguments), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _starts_another(held: dict[str, str], call_id: str, function: dict[str, Any]) -> bool:

@@ -20,8 +20,10 @@ from activities.reply import (
     cost_so_far,
     count_usage,
     finish,
+    read_finish,
 )
 from activities.structured import native_schema, offered
+from activities.wire_body import DONE
 from workflows.records import Usage
 
 USAGE_FIELDS = ("input_tokens", "output_tokens", "input_tokens_details")
@@ -108,6 +110,8 @@ class Collector:
 
     async def feed(self, part: dict[str, Any]) -> None:
         """One event, or the response itself. Raises ServerError for one that reports an error."""
+        if part is DONE:
+            return  # another format's end, and so not the end of a response
         kind = clean(part.get("type"))
         self._seen.add(kind or ", ".join(sorted(map(clean, part))[:20]))
         if kind == "error" or (part.get("error") and part.get("object") != "response"):
@@ -159,7 +163,7 @@ class Collector:
         reply.finish_reason = "stop"
         if response.get("status") == "incomplete":
             reason = clean(details.get("reason")) if isinstance(details, dict) else ""
-            reply.finish_reason = "content_filter" if reason == "content_filter" else "length"
+            reply.finish_reason = "content_filter" if read_finish(reason) == "content_filter" else "length"
         if not output and reply.finish_reason == "stop":
             keys = ", ".join(sorted(clean(key) for key, value in response.items() if value)[:20]) or "none"
             raise Passing(f"the answer holds no output (its keys: {keys})", unusable=True)

@@ -120,6 +120,9 @@ async def test_other_refusals_are_neither_quirks_nor_an_overfull_context() -> No
         "max_tokens is too large: 999999. This model supports at most 16384 completion tokens",
         "Invalid value for 'tools[0].function.name'",
         "This model's context is a mystery to us",
+        "max_tokens (9999) exceeds the maximum of 4096 tokens",
+        "Range of max_tokens should be [1, 8192]",
+        "Request too large: too many tokens per min (TPM): limit 6000, requested 7000",
     ):
         with FaultServer([say("good")], refuse("messages", said)) as server, pytest.raises(ModelRequestRejected):
             await Desk(server).ask()
@@ -133,6 +136,16 @@ async def test_other_refusals_are_neither_quirks_nor_an_overfull_context() -> No
         "the request exceeds the available context size, try increasing it",
         "litellm.ContextWindowExceededError: prompt is too long: 210000 tokens > 200000 maximum",
         "Input is too long for requested model.",
+        "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+        "`inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000 `inputs` tokens and 200 `max_new_tokens`",
+        "`inputs` must have less than 4095 tokens. Given: 9000",
+        "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]",
+        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300000 tokens.",
+        "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575)",
+        "prompt token count of 70000 exceeds the limit of 64000",
+        "Your request exceeded model token limit: 131072 (requested: 140000)",
+        "The request of 9000 tokens exceeds the maximum of 4096 tokens.",
     ],
 )
 async def test_an_overfull_context_has_many_wordings(said: str) -> None:
