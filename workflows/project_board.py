@@ -64,7 +64,8 @@ def _row(state: ProjectState, task: Task) -> str:
 def _asked(state: ProjectState, workflow_id: str) -> str:
     task = state.course.task(str(state.asked))
     reasons = "\n".join(task.reasons[-3:])
-    lines = [f"### The task {task.id} was rejected {task.rejected} times", fenced(reasons)]
+    times = f"rejected {task.rejected} times, broken {task.broken} times"
+    lines = [f"### What of the task {task.id}? It was {times}", fenced(reasons)]
     return "\n".join([*lines, *(fenced(line, "bash") for line in decisions(task.id, workflow_id).values())])
 
 

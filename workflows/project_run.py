@@ -102,7 +102,8 @@ class ProjectRun(ProjectSteps):
                     await self.ask(step.tasks[0])
                     continue
                 await self.begin_session(step)
-            await self.end_session()
+            if self.project.session is not None:
+                await self.end_session()
 
     async def _close(self, status: str, reason: str | None = None) -> dict[str, Any]:
         state = self.project

@@ -40,16 +40,18 @@ class ProjectSteps(ProjectGates):
     """One session is at work at a time."""
 
     async def begin_session(self, step: Step) -> None:
-        """Starts the session of a step. What people said goes to it."""
+        """Starts the session of a step. What people said goes to it. None is started where a message has changed the
+        step, or the limits, while the list of tasks was kept."""
         state = self.project
         if step.kind == "work":
             await self.keep()
-        state.sessions += 1
-        state.session = Session(number=state.sessions, role=ROLES[step.kind], task=next(iter(step.tasks), None))
-        session, said = state.session, len(state.inbox)
-        limits, used = state.limits, state.used_now()
-        grant, spent = state.family.reserve(str(session.number), Limits(), limits, used, 1)
-        assert spent is None, "looked at before each step"
+        number, said = state.sessions + 1, len(state.inbox)
+        grant, spent = state.family.reserve(str(number), Limits(), state.limits, state.used_now(), 1)
+        if spent is not None or state.course.next() != step:
+            state.family.reserved.clear()
+            return
+        state.sessions = number
+        session = state.session = Session(number=number, role=ROLES[step.kind], task=next(iter(step.tasks), None))
         opening = state.opened
         request = SessionRequest(
             thread=opening.thread,
@@ -62,7 +64,7 @@ class ProjectSteps(ProjectGates):
             run=workflow.info().first_execution_run_id,
             brief=opening.brief,
             task=state.course.task(session.task) if session.task else None,
-            passing=state.passing(),
+            passing=[task.model_copy(update={"reasons": []}) for task in state.passing()],
             refused=state.refused,
             handoff=self._last_word(),
             said=list(state.inbox),

@@ -7,7 +7,7 @@ Laws, which tests attack:
 - Only a grade, or a person, makes a task pass, and only a check that fails, or a person, takes that back. What a person
   accepted only a person takes back.
 - Criteria and checks are those of the plan: no session changes them.
-- A task that was rejected `tries` times is a person's to decide on, before anything else is done.
+- A task that was rejected, or found broken, `tries` times is a person's to decide on, before anything else is done.
 """
 
 from typing import Literal
@@ -35,7 +35,8 @@ class Rules(Record):
 
 class Task(BaseModel):
     """One task. `reasons`: why it was rejected or flipped, the newest last. `commit`: of its last session. `verified`:
-    the number of the step that last found it passing. `accepted`: by a person, so its checks are not asked again."""
+    the number of the step that last found it passing. `accepted`: by a person, so its checks are not asked again.
+    `broken`: how often it passed and then did not."""
 
     id: str
     title: str
@@ -47,6 +48,7 @@ class Task(BaseModel):
     commit: str | None = None
     verified: int = 0
     accepted: bool = False
+    broken: int = 0
 
 
 class Step(Record):
@@ -98,7 +100,8 @@ class Course(BaseModel):
         self.verified = True
         for task in map(self.task, seen):
             if task.id in broken and task.status == "passing":
-                task.status = "open"
+                task.broken += 1
+                task.status = "failed" if task.broken >= self.terms.tries else "open"
                 task.reasons.append(f"it passed, and was broken since: {broken[task.id]}")
             elif task.id not in broken:
                 task.verified = self.steps
@@ -130,7 +133,8 @@ class Course(BaseModel):
         """A person's word on a result: it passes, or is to be done again with all its tries."""
         self._book()
         task = self.task(task_id)
-        task.status, task.rejected, task.accepted = ("passing" if accept else "open"), 0, accept
+        task.status, task.accepted = ("passing" if accept else "open"), accept
+        task.rejected = task.broken = 0
         if reason:
             task.reasons.append(reason)
 

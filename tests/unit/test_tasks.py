@@ -71,6 +71,17 @@ def test_what_a_person_accepted_is_not_checked_again() -> None:
     assert made.next() == Step(kind="work", tasks=["t0"])
 
 
+def test_a_task_that_passes_and_breaks_again_and_again_is_put_to_a_person() -> None:
+    made = course(1, tries=2)
+    for _ in range(2):
+        made.worked("t0", "abc", passes=True)
+        made.graded("t0", True, [])
+        made.checked({"t0": "a test that fails now and then"}, made.next().tasks)
+    assert made.next() == Step(kind="ask", tasks=["t0"])
+    made.decided("t0", accept=False)
+    assert (made.task("t0").broken, made.next().kind) == (0, "work")
+
+
 def test_a_session_that_leaves_its_checks_failing_is_not_graded() -> None:
     made = course(1)
     made.worked("t0", None, passes=False, said="pytest: 1 failed")
