@@ -59,7 +59,7 @@ class AskActivities:
 
     async def _answer(self, request: JudgeRequest) -> Verdict:
         asked = request.call.arguments or {}
-        if (reason := no_answer(asked, request.value)) is not None:
+        if (reason := await no_answer(asked, request.value)) is not None:
             return Verdict(ok=False, reason=reason)
         text, _ = to_text(request.value)
         body = tool_message(request.call.id, request.call.tool, text)

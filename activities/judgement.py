@@ -78,7 +78,7 @@ async def judge_session(
         except (ModelRequestRejected, InvalidModelOutput):
             continue
         usage = usage.plus(reply.usage)
-        value, wrong = read_structured(reply.text, wanted.schema)
+        value, wrong = await read_structured(reply.text, wanted.schema)
         if isinstance(value, dict):
             return value, usage.plus(trail.usage)
         nudge = f" The last try did not fit: {wrong}"

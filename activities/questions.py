@@ -3,7 +3,7 @@
 from typing import Any
 
 from activities.canonical import fits
-from activities.schemas import check_schema, misfit
+from activities.schemas import check_schema, misfit_in_time
 
 
 def unaskable(question: dict[str, Any], most: int) -> str | None:
@@ -18,14 +18,14 @@ def unaskable(question: dict[str, Any], most: int) -> str | None:
     return None
 
 
-def no_answer(asked: dict[str, Any], value: Any) -> str | None:
+async def no_answer(asked: dict[str, Any], value: Any) -> str | None:
     """Why a value is no answer: it is none of the choices, or does not fit the schema, where the question has them."""
     choices, schema = asked.get("choices"), asked.get("schema")
     if choices and value not in choices:
         return f"the answer must be one of: {', '.join(map(str, choices))}"
     if schema:
         try:
-            fault = misfit(value, schema)
+            fault = await misfit_in_time(value, schema)
         except ValueError:  # asked before schemas were checked: any answer is better than none
             return None
         return None if fault is None else f"the answer does not satisfy the schema: {fault}"

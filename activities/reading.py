@@ -53,7 +53,7 @@ async def read_reply(reply: Reply, bench: Bench, context: Messages, spent: Usage
     elif kind == "answer" and is_leaked(reply.text, tool_names(manifest)):
         kind, faults = "empty", ["leaked"]
     elif kind == "answer" and schema is not None:
-        structured, nudge = read_structured(output, schema)
+        structured, nudge = await read_structured(output, schema)
         kind, faults = ("empty", ["schema"]) if nudge else ("answer", [])
     if kind == "empty" and nudge is None:
         nudge = _NUDGES[faults[0]]

@@ -11,7 +11,7 @@ from typing import Any
 from activities.manifest import Model, wire_name
 from activities.profiles import profile_of
 from activities.reply import Ask, Mode
-from activities.schemas import misfit
+from activities.schemas import misfit_in_time
 from workflows.messages import loads
 
 FINAL_TOOL = "final_answer"
@@ -90,7 +90,7 @@ def from_tool(arguments: str, schema: dict[str, Any]) -> str:
     return json.dumps(value["value"], ensure_ascii=False) if isinstance(value, dict) and "value" in value else arguments
 
 
-def read_structured(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
+async def read_structured(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
     """The JSON of a final answer, out of prose or a code fence if it stands in one; and what is wrong, if anything."""
     problem = None
     for body in _candidates(text):
@@ -100,7 +100,7 @@ def read_structured(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]
             problem = problem or f"Your final answer is not JSON ({error}). Give one JSON value and nothing else."
             continue
         try:
-            wrong = misfit(value, schema)
+            wrong = await misfit_in_time(value, schema)
         except ValueError as error:
             return None, f"Your final answer cannot be checked ({error})."
         if wrong is None and len(json.dumps(value)) > MOST_BYTES:

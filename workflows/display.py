@@ -73,7 +73,7 @@ def _asked(request: Request, workflow_id: str, state: RunState) -> str:
             f"All of the arguments: call {request.call.id if request.call else ''} in `{view['arguments_at']}`"
         )
     if request.untold:
-        lines.append(f"Nobody could be told: {request.untold}")
+        lines.append(f"Could not be told: {request.untold}")
     return "\n".join([*lines, *(fenced(line, "bash") for line in view["commands"].values())])
 
 

@@ -27,12 +27,16 @@ RESULT_BYTES = 16 * 1024
 MOST = 10**15
 """No limit is larger: numbers beyond it are mistakes, and some are too large for a float."""
 
-UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-"""Control characters, and those that are not seen or turn the text around: a name with them could pass for another."""
+UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+    "|(^|[\x00-\x7f])[\u200c\u200d]|[\u200c\u200d]$"
+)
+"""Control characters, and those that are not seen or turn the text around: a name with them could pass for another.
+Joiners have their place inside some scripts and emoji, and nowhere else."""
 
 
 def _visible(name: str) -> str:
-    if UNSEEN.search(name) or not name.replace("\u200c", "").replace("\u200d", "").strip():
+    if UNSEEN.search(name) or not name.strip():
         raise ValueError("it holds characters that cannot be seen, or nothing else")
     return name
 
@@ -209,7 +213,8 @@ TABLE = Table(MESSAGES, EXAMPLES)
 
 def command(workflow_id: str, name: str, body: dict[str, Any], how: Literal["update", "signal"] = "update") -> str:
     """The shell line that sends the message, quoted for a POSIX shell."""
-    text = json.dumps(body, ensure_ascii=False)
+    plain = json.dumps(body, ensure_ascii=False)
+    text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in plain)  # it is there to be copied
     verb = ["update", "execute"] if how == "update" else ["signal"]
     return shlex.join(["temporal", "workflow", *verb, "--workflow-id", workflow_id, "--name", name, "--input", text])
 
@@ -249,6 +254,6 @@ def explain(error: ValidationError) -> str:
     words = {"missing": "is missing", "extra_forbidden": "is not a field"}
     lines = []
     for fault in error.errors(include_input=False, include_url=False, include_context=False)[:3]:
-        field = ".".join(str(part) for part in fault["loc"]) or "input"
+        field = ".".join(str(part)[:60] for part in fault["loc"])[:200] or "input"
         lines.append(f"field `{field}` {words.get(fault['type'], '- ' + fault['msg'])}")
     return "; ".join(lines)

@@ -14,6 +14,9 @@ from workflows.notices import NoticeRequest
 from workflows.records import Call
 from workflows.requests import ALPHABET, SOMEBODY, Kind, Request, new_code, shown
 
+NOTICES_APART = "notices-apart"
+"""The patch since which each of a request's notices has its own time, and none waits for one that cannot be told."""
+
 
 class People(Handlers):
     """Opens requests and waits for their decisions. `telling`: the notices that are on their way or due later."""
@@ -85,7 +88,12 @@ class People(Handlers):
             self.telling.append(asyncio.create_task(self._tell(request)))
 
     async def _tell(self, request: Request) -> None:
-        """Each of the bundle's times in turn, for as long as the request is open."""
+        """At each of the bundle's times, for as long as the request is open. One that cannot be told holds up none."""
+        if workflow.patched(NOTICES_APART):
+            stages = enumerate(self.state.opened.notices)
+            due = [each for each in stages if each[0] >= request.told and each[0] not in request.told_late]
+            await asyncio.gather(*(self._tell_at(request, *each) for each in due))
+            return
         for stage, after in enumerate(self.state.opened.notices[request.told :], request.told):
             left = request.asked_at + timedelta(seconds=after) - workflow.now()
             with contextlib.suppress(TimeoutError):
@@ -100,6 +108,19 @@ class People(Handlers):
             request.told = stage + 1
             self.publish()
 
+    async def _tell_at(self, request: Request, stage: int, after: float) -> None:
+        left = request.asked_at + timedelta(seconds=after) - workflow.now()
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: request.outcome is not None,
+                timeout=max(left, timedelta(0)),
+                timeout_summary=f"notice {stage + 1} of {request.kind} {request.code}",
+            )
+        if request.outcome is None:
+            await self._notice(request, stage)
+            request.told_late.append(stage)
+            self.publish()
+
     async def _notice(self, request: Request, stage: int) -> None:
         opening = self.state.opened
         item = pending_view(request, workflow.info().workflow_id, self.state)
@@ -110,7 +131,8 @@ class People(Handlers):
         queue = workflow.info().task_queue + TOOLS_QUEUE_SUFFIX
         try:
             noticed = await NOTIFY.run(asked, summary=f"tell people of {request.kind} {request.code}", queue=queue)
-            request.untold = "; ".join(noticed.failed) or None
+            if noticed.failed:
+                request.untold = "; ".join(noticed.failed)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise

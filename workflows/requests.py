@@ -49,7 +49,7 @@ class Request(BaseModel):
     """One thing that a person is asked. `call` is absent where the run itself asks (budget).
 
     `judging`: whose edit or answer is being checked; `decider`: the name in its commands; `told`: how many of the
-    bundle's notices have been sent, and `untold` what is wrong with them.
+    bundle's notices have been sent, in order; `told_late`: which ones beside those; `untold`: what is wrong with them.
     """
 
     code: str
@@ -69,6 +69,7 @@ class Request(BaseModel):
     raise_to: dict[str, float] | None = None
     decider: str = SOMEBODY
     told: int = 0
+    told_late: list[int] = Field(default_factory=list)
     untold: str | None = None
 
 
@@ -148,7 +149,7 @@ class Requests(BaseModel):
         if request is None:
             raise MessageError(f"{name}: no request has the code {code}. {self._list_open(workflow_id)}")
         if type(message) not in ANSWERS[request.kind]:
-            raise MessageError(f"{name}: {code} is a {request.kind}. {self._list_open(workflow_id)}")
+            raise MessageError(f"{name}: {code} is of the kind {request.kind}. {self._list_open(workflow_id)}")
         if request.outcome is not None:
             return request, self._repeats(request, message, name)
         if request.judging is not None:

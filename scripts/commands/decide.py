@@ -1,17 +1,22 @@
 """`perdure approve`, `deny`, `answer`, `resolve`: a decision, by its code alone; the run it belongs to is found."""
 
+import asyncio
 import getpass
 import json
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from temporalio.client import Client
 
 from scripts.commands.pending import Item, console, find_by_code, show_diff
 from scripts.commands.running import NO, Refused, run
 from workers.client import connect
 from workers.sending import NotTaken, send_update
 from workflows.messages import loads
+
+TRIES = 12
+"""Seconds, about: what is checked has its outcome within ten."""
 
 Code = Annotated[str, typer.Argument(help="The code of the request, as `perdure pending` shows it")]
 
@@ -84,13 +89,16 @@ def resolve(
 
 
 async def _decide(name: str, code: str, body: dict[str, Any], run_id: str | None, as_json: bool) -> int:
+    if run_id is not None and not run_id.strip():
+        raise typer.BadParameter("a workflow id is wanted", param_hint="--run")
     client = await connect()
-    item = await find_by_code(client, code, run_id)
-    if name == "answer":
-        body["value"] = _fitting(item, body["value"])
+    item: Item = {"code": code, "owner": run_id}
     try:
-        answered = await send_update(client, str(item["owner"]), name, {"code": item["code"], **body})
-    except NotTaken as refused:
+        item = await find_by_code(client, code, run_id)
+        if name == "answer":
+            body["value"] = _fitting(item, body["value"])
+        answered = await _send(client, item, name, body)
+    except (NotTaken, Refused) as refused:
         if as_json:
             print(json.dumps({"ok": False, "code": item["code"], "owner": item["owner"], "error": str(refused)}))
             return NO
@@ -102,6 +110,18 @@ async def _decide(name: str, code: str, body: dict[str, Any], run_id: str | None
     if body.get("arguments") is not None:
         show_diff(item["arguments"], body["arguments"])
     return 0
+
+
+async def _send(client: Client, item: Item, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The answer; while something that somebody else sent for this code is being checked, it is sent again."""
+    for _ in range(TRIES):
+        try:
+            return await send_update(client, str(item["owner"]), name, {"code": item["code"], **body})
+        except NotTaken as refused:
+            if "is being checked" not in str(refused):
+                raise
+        await asyncio.sleep(1)
+    return await send_update(client, str(item["owner"]), name, {"code": item["code"], **body})
 
 
 def _fitting(item: Item, value: str) -> Any:

@@ -127,20 +127,25 @@ async def test_webhook_and_mail_tell_of_a_request_and_remind(stack: Stack, clien
 
 async def test_a_dead_notifier_never_blocks_the_run(stack: Stack, client: Client) -> None:
     stack.script("dead", calls(("write_file", {"path": "a", "content": ""})), say("done"))
-    stack.bundle("dead", ["write_file"], approvals={"notify": [{"webhook": "ops"}, {"email": ["a@example.com"]}]})
+    notify = [{"webhook": "ops"}, {"email": ["a@example.com"]}, {"webhook": "managers", "after": "1s"}]
+    stack.bundle("dead", ["write_file"], approvals={"notify": notify})
     stack.serve_model()
     stack.environment |= {
         "PERDURE_CREDENTIAL_OPS": f"http://127.0.0.1:{free_port()}/",
         "PERDURE_CREDENTIAL_OPS_KEY": SECRET,
         "PERDURE_CREDENTIAL_SMTP": f"smtp://127.0.0.1:{free_port()}?from=perdure@example.com",
     }
-    async with stack.worker():
-        run = await stack.start({"goal": "write", "bundle": "dead"})
-        handle = client.get_workflow_handle(run)
-        code = (await pending(handle, 1, SLOW))[0]["code"]
-        await handle.execute_update("rollover", {"by": "ops"})
-        await handle.execute_update("approve", {"code": code, "by": "a"})
-        assert (await handle.result())["status"] == "completed"
+    with hook() as managers:  # the second audience hears of it at its time, whatever keeps the first from it
+        stack.environment |= {"PERDURE_CREDENTIAL_MANAGERS": managers.url, "PERDURE_CREDENTIAL_MANAGERS_KEY": SECRET}
+        async with stack.worker():
+            run = await stack.start({"goal": "write", "bundle": "dead"})
+            handle = client.get_workflow_handle(run)
+            code = (await pending(handle, 1, SLOW))[0]["code"]
+            await until(lambda: managers.got, SLOW, "the reminder")
+            await handle.execute_update("rollover", {"by": "ops"})
+            await handle.execute_update("approve", {"code": code, "by": "a"})
+            assert (await handle.result())["status"] == "completed"
+            assert len(managers.got) == 1
 
 
 async def test_only_approvers_decide_and_not_their_own_requests(stack: Stack, client: Client) -> None:

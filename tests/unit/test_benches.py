@@ -31,10 +31,10 @@ def test_model_calls_what_follows_the_last_mark_and_ends_at_the_last_turn() -> N
 
 
 @pytest.mark.parametrize("wanted", [HANDOFF, SUMMARY])
-def test_model_hands_a_session_over_such_that_the_next_goes_on(wanted: Judgement) -> None:
+async def test_model_hands_a_session_over_such_that_the_next_goes_on(wanted: Judgement) -> None:
     form = {"type": "json_schema", "json_schema": {"name": wanted.name, "schema": wanted.schema}}
     said = asked(result(7, 9, "bench_read", 300), wanted.words, response_format=form)
-    value, wrong = read_structured(said["content"], wanted.schema)
+    value, wrong = await read_structured(said["content"], wanted.schema)
     assert wrong is None
     [call] = asked(f"What was left: {json.dumps(value)}")["tool_calls"]
     assert json.loads(call["function"]["arguments"])["number"] == 8

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from activities.schemas import check_schema, misfit
+from activities import schemas
+from activities.schemas import check_schema, misfit, misfit_in_time
 
 POINT = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}
 
@@ -62,3 +63,32 @@ def test_a_pattern_that_backtracks_for_ever_ends_at_once(pattern: str) -> None:
 def test_a_value_is_checked_as_the_schema_means_it(value: Any, schema: Any, said: str | None) -> None:
     found = misfit(value, schema)
     assert found is None if said is None else found is not None and said in found
+
+
+def folded(depth: int, word: str) -> dict[str, Any]:
+    """A small schema whose references branch: what has to be looked at doubles with each step."""
+    steps: dict[str, Any] = {f"d{n}": {word: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(depth)}
+    return {"$ref": "#/$defs/d0", "$defs": {**steps, f"d{depth}": {"type": "integer"}}}
+
+
+NESTED = {"$ref": "#/$defs/n", "$defs": {"n": {"anyOf": [{"items": {"$ref": "#/$defs/n"}, "type": "array"}] * 2}}}
+
+
+@pytest.mark.parametrize("schema", [folded(30, "anyOf"), folded(30, "oneOf"), folded(60, "allOf"), NESTED])
+async def test_a_check_without_end_is_killed_and_does_not_fit(schema: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    value: Any = "x"
+    for _ in range(60):
+        value = [value]
+    monkeypatch.setattr(schemas, "_SECONDS", 1.0)
+    check_schema(schema)
+    said = await misfit_in_time(value if schema is NESTED else "x", schema)
+    assert said is not None
+    assert said.startswith("the value: ")
+
+
+async def test_a_schema_with_references_of_its_own_is_checked_here_and_elsewhere_alike() -> None:
+    point = {"type": "object", "properties": {"n": {"$ref": "#/$defs/a~1b"}}, "$defs": {"a/b": {"type": "integer"}}}
+    tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "n": {"type": "integer"}}}
+    for schema in (point, tree, {**point, "pattern": "x"}):
+        assert await misfit_in_time({"n": 1}, schema) is None
+        assert await misfit_in_time({"n": "x"}, schema) == 'n: it is not of type "integer"'

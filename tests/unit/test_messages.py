@@ -2,18 +2,21 @@
 
 import contextlib
 import json
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
 
+from activities.schemas import misfit
 from workflows.display import fenced
 from workflows.examples import example_of
-from workflows.messages import Approve, Budget, Deny, MessageError, Resolve, UserMessage, loads
+from workflows.messages import Approve, Budget, Deny, MessageError, Resolve, UserMessage, command, loads, parse
 from workflows.records import Call
 from workflows.requests import KEPT, Logged, Request, Requests, commands, decision_digest, shown
 
@@ -61,6 +64,27 @@ def test_a_name_that_cannot_be_told_from_another_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["alice", "O'Neil", "日本 太郎", "Zoë 🙂", "👩‍👩‍👧", "a@b.example"])
 def test_names_of_people_pass(name: str) -> None:
     assert UserMessage(by=f" {name} ", text="x").by == name
+
+
+@pytest.mark.parametrize("name", ["bob\u200d", "bo\u200db", "\u200cbob", "bob\u00ad", "👩\u200d"])
+def test_a_name_that_could_pass_for_another_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="cannot be seen"):
+        UserMessage(by=name, text="x")
+
+
+def test_a_rejection_is_short_whatever_was_sent() -> None:
+    for body in ({"k" * 1_000_000: 1}, {"by": "a", "code": "x" * 1_000_000}, {"by": {"y" * 1_000_000: 1}}):
+        with pytest.raises(MessageError) as refused:
+            parse("approve", "run-83", [RawValue(Payload(data=json.dumps(body).encode()))])
+        assert len(str(refused.value)) < 2_000
+        assert "--name approve" in str(refused.value)
+
+
+def test_a_command_holds_nothing_that_rules_a_terminal_and_says_the_same() -> None:
+    text = "it's \x9b31m \u202eab \u2028 \x7f 日本 🙂 \U000e0041"
+    line = command("run-83", "answer", {"code": "K7Q2", "value": text, "by": "a"})
+    assert line.isprintable()
+    assert json.loads(shlex.split(line)[-1])["value"] == text
 
 
 @pytest.mark.parametrize("limit", [-1, True, "5", 10**16, float("inf"), float("nan"), 1.5])
@@ -158,7 +182,7 @@ def test_what_the_log_keeps_is_short() -> None:
     ],
 )
 def test_the_example_in_a_command_fits_the_schema(schema: dict[str, Any]) -> None:
-    jsonschema.validate(example_of(schema), schema)
+    assert misfit(example_of(schema), schema) is None
 
 
 @pytest.mark.parametrize(

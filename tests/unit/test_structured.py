@@ -25,23 +25,23 @@ SCHEMA = {"type": "object", "properties": FIELDS, "required": ["n"], "additional
         'The answer is {"n": 1}, I think.',
     ],
 )
-def test_the_answer_is_found_in_fences_and_prose(text: str) -> None:
-    assert read_structured(text, SCHEMA) == ({"n": 1}, None)
+async def test_the_answer_is_found_in_fences_and_prose(text: str) -> None:
+    assert await read_structured(text, SCHEMA) == ({"n": 1}, None)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [("none", "is not JSON"), ('{"n": "x"}', 'n: it is not of type "integer"'), ("{}", '"n" is a required property')],
 )
-def test_what_is_wrong_is_said(text: str, said: str) -> None:
-    value, nudge = read_structured(text, SCHEMA)
+async def test_what_is_wrong_is_said(text: str, said: str) -> None:
+    value, nudge = await read_structured(text, SCHEMA)
     assert value is None
     assert said in str(nudge)
 
 
-def test_a_text_alone_may_be_the_answer() -> None:
-    assert read_structured('"yes"', {"type": "string"}) == ("yes", None)
-    assert read_structured("[1, 2]", {"type": "array"}) == ([1, 2], None)
+async def test_a_text_alone_may_be_the_answer() -> None:
+    assert await read_structured('"yes"', {"type": "string"}) == ("yes", None)
+    assert await read_structured("[1, 2]", {"type": "array"}) == ([1, 2], None)
 
 
 async def test_a_server_without_schemas_is_asked_by_prompt_and_remembered() -> None:
