@@ -72,7 +72,7 @@ class CheckActivities:
             try:
                 await asyncio.to_thread(_fresh, root, request.thread)
                 await spaces.lay_out(request.workspace.thread, request.workspace.files, root)
-                op = operation(self._world, request.thread, "check", root)
+                op = operation(request.thread, "check", root)
                 place = place_of(manifest.file.options.get("shell", {})).model_copy(update={"network": False})
                 return await asyncio.to_thread(checked, op, request, place)
             finally:

@@ -49,7 +49,7 @@ class KeepActivities:
             world, thread, at = self._world, request.thread, f"keep-{request.number}"
             files = await hand_over(world, request.workspace, thread)
             await world.workspaces.restore(thread, files, at)
-            op = operation(world, thread, f"tasks.json:{request.number}", world.workspaces.path(thread))
+            op = operation(thread, f"tasks.json:{request.number}", world.workspaces.path(thread))
             commit = await asyncio.to_thread(_keep, op, request)
             taken = await world.workspaces.snapshot(thread, files, at)
             files = files if taken.change is None else files.plus(taken.change)
@@ -60,7 +60,7 @@ class KeepActivities:
             return kept
 
 
-def operation(world: World, thread: str, name: str, root: Path) -> Operation:
+def operation(thread: str, name: str, root: Path) -> Operation:
     """What the project itself runs commands by. Raises NotIsolated where they would not be apart."""
     if (why := sandbox.problem()) is not None:
         raise NotIsolated(f"commands are not isolated on this worker: {why}")

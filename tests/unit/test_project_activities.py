@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from activities.errors import RepositoryUnavailable
+from activities.errors import NotIsolated, RepositoryUnavailable
 from activities.project_checks import checked, planned
 from activities.project_input import local_path
 from activities.project_repository import clone, deliver
+from activities.project_repository import operation as own_operation
 from activities.project_sessions import grade_of
+from activities.tools import sandbox
 from activities.tools.operation import Operation
 from activities.tools.sandbox import Place
 from tests.isolation import isolation
@@ -76,6 +78,12 @@ def outcome(folder: Path, *argv: str, finished: bool = False, seconds: float = 2
         finished=finished,
     )
     return checked(operation(folder), request, Place()).broken.get("a")
+
+
+def test_without_isolation_a_project_runs_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sandbox, "problem", lambda: "a test says so")
+    with pytest.raises(NotIsolated, match="a test says so"):
+        own_operation("p.1", "check", tmp_path)
 
 
 @isolation
