@@ -43,6 +43,8 @@ class ProjectGates(ProjectHandlers):
         """Waits out a pause and a reached limit. False when nobody raised the limit in time."""
         state = self.project
         self._look_at_history()
+        if state.problem is not None:
+            await self._word()
         await self.wait(lambda: state.paused is None, "resume")
         if state.reached() and state.course.next().kind in ROLES:
             now = workflow.now()
@@ -64,9 +66,16 @@ class ProjectGates(ProjectHandlers):
         if state.stumbles < state.course.terms.tries:
             return
         state.problem, self.resumed = Problem(type=kind, message=why[:SAID], remedy=PARKS[kind][1]), False
+        await self._word()
+
+    async def _word(self) -> None:
+        """Waits for a person's word on a problem, also in the execution after a rollover."""
+        state = self.project
         before = state.standing()
         self.publish()
-        await workflow.wait_condition(lambda: self.resumed or state.standing() != before)
+        await workflow.wait_condition(lambda: self.resumed or state.standing() != before or self.rolling)
+        if not self.resumed and state.standing() == before:
+            raise RollOver
         state.problem, state.stumbles = None, 0
         self.publish()
 

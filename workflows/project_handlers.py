@@ -105,6 +105,8 @@ class ProjectHandlers:
     def _check(self, message: m.Message) -> None:
         if self.ended is not None:
             raise m.MessageError(f"the project has ended ({self.ended}); nothing was changed")
+        if isinstance(message, m.Approve | m.Deny | m.Answer | m.Resolve):
+            raise m.MessageError(self._owner_of(message.code))
         if isinstance(message, m.Budget) and not message.model_dump(exclude_none=True, exclude={"by"}):
             raise m.MessageError("budget: name at least one limit: turns, tokens, tool_calls, cost_usd or seconds")
         if isinstance(message, m.UserMessage):
@@ -117,6 +119,13 @@ class ProjectHandlers:
                 self.project.course.task(task)
         except ValueError as error:
             raise m.MessageError(str(error)) from None
+
+    def _owner_of(self, code: str) -> str:
+        for asked in self.project.family.pending():
+            if asked.code == code:
+                lines = " | ".join(asked.commands.values())
+                return f"{code} is asked by the session {asked.owner}; send it there: {lines}"
+        return f"no session asks for {code}; what they ask for: the query `pending`, or perdure pending"
 
     def _apply(self, name: str, message: m.Message, source: Source) -> Answer:
         self._check(message)

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
+from workflows import messages as m
 from workflows.messages import Budget, Message, Pause, Resume, Rollover, Table, Text, UserMessage
 
 TaskId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
@@ -40,6 +41,9 @@ class Say(UserMessage):
     """Something to be told to the next session."""
 
 
+DECISIONS = ("approve", "deny", "answer", "resolve")
+"""What a session decides. The project, which lists it too, says where to send it."""
+
 KINDS: dict[str, type[Message]] = {
     "message": Say,
     "pause": Pause,
@@ -50,6 +54,7 @@ KINDS: dict[str, type[Message]] = {
     "accept": Accept,
     "reject": Reject,
     "rollover": Rollover,
+    **{name: m.MESSAGES[name] for name in DECISIONS},
 }
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -62,6 +67,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "accept": {"task": "parse-dates", "by": "alice", "reason": "good enough"},
     "reject": {"task": "parse-dates", "by": "alice", "reason": "time zones are lost"},
     "rollover": {"by": "alice"},
+    **{name: m.EXAMPLES[name] for name in DECISIONS},
 }
 
 TABLE = Table(KINDS, EXAMPLES)

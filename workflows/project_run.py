@@ -89,6 +89,7 @@ class ProjectRun(ProjectSteps):
     async def _live(self) -> dict[str, Any]:
         course = self.project.course
         while True:
+            self._end_if_cancelled()
             if self.project.session is None:
                 if not await self.may_go_on():
                     return await self._close("budget_exhausted", "the limit was not raised in time")
@@ -102,6 +103,7 @@ class ProjectRun(ProjectSteps):
                     await self.ask(step.tasks[0])
                     continue
                 await self.begin_session(step)
+            self._end_if_cancelled()
             if self.project.session is not None:
                 await self.end_session()
 
@@ -109,6 +111,7 @@ class ProjectRun(ProjectSteps):
         state = self.project
         if state.course.tasks:
             await self.keep()
+        self._end_if_cancelled()
         await workflow.wait_condition(workflow.all_handlers_finished)
         if status == "completed" and state.course.next().kind != "end":
             return await self._live()  # somebody spoke meanwhile
@@ -131,6 +134,11 @@ class ProjectRun(ProjectSteps):
             "log": [entry.model_dump() for entry in state.log],
             **({"parent": opening.parent.model_dump()} if opening.parent else {}),
         }
+
+    def _end_if_cancelled(self) -> None:
+        """An activity that settles takes a cancellation up, and ends as if there had been none."""
+        if workflow.cancellation_reason() is not None:
+            raise asyncio.CancelledError
 
     def _continue(self) -> NoReturn:
         version = version_now()

@@ -74,6 +74,7 @@ async def test_a_prompt_that_is_edited_changes_no_open_run_and_the_next_start_us
     assert {result["versions"]["bundle_digest"] for result in results} == used
 
 
+@pytest.mark.all
 async def test_two_installations_with_one_name_and_version_are_told_apart(
     stack: Stack, client: Client, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from tests.integration.kit import Stack, call, pending, say
+from tests.integration.kit import ROOT, Stack, call, pending, say
 
 CANARY = "canary-4711"
 KEY = "0123456789abcdef0123456789abcdef"
@@ -18,6 +18,7 @@ async def test_what_was_said_is_not_in_history_and_the_commands_read_it(
 ) -> None:
     monkeypatch.setenv("SEALING_KEY", KEY)
     stack.environment |= {"PERDURE_CODEC": "tests.integration.sealing_codec:Sealing", "SEALING_KEY": KEY}
+    stack.environment["PYTHONPATH"] = str(ROOT)
     stack.script("told", call("write_file", f"text {CANARY}", path="a.txt", content=CANARY), say(f"done, {CANARY}"))
     stack.bundle("told", ["write_file"])
     stack.serve_model()

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
@@ -51,6 +52,7 @@ async def test_the_plain_cli_is_told_at_once_that_an_input_is_too_large(stack: S
     assert "size" in sent.stderr.lower() + sent.stdout.lower()
 
 
+@pytest.mark.all
 async def test_a_payload_that_is_gone_is_named_and_the_run_goes_on_when_it_is_restored(
     stack: Stack, client: Client
 ) -> None:

@@ -5,6 +5,7 @@ import json
 import sys
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from tests.integration.kit import ROOT, Stack, call, calls, pending, plain_environment, say, until
@@ -35,6 +36,7 @@ def prepare(stack: Stack) -> None:
     stack.serve_model()
 
 
+@pytest.mark.all
 async def test_a_run_is_shown_replayed_and_rehearsed_while_it_waits_and_after(stack: Stack, client: Client) -> None:
     prepare(stack)
     async with stack.worker():

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from temporalio.client import Client, WorkflowHandle
 
 from tests.integration.kit import Stack, call, calls, kill, say, until
@@ -10,6 +11,7 @@ from tests.integration.kit import Stack, call, calls, kill, say, until
 ALLOW = [{"tool": "*", "decision": "allow"}]
 
 
+@pytest.mark.all
 async def test_a_worker_without_the_folder_finishes_the_report_of_one_that_was_killed(
     stack: Stack, client: Client
 ) -> None:
