@@ -25,6 +25,7 @@ def prompt(stack: Stack, version: str) -> Path:
     return stack.folder / "bundles" / "steady" / version / "prompt.md"
 
 
+@pytest.mark.all
 async def test_a_prompt_that_is_edited_changes_no_open_run_and_the_next_start_uses_the_new_one(
     stack: Stack, client: Client
 ) -> None:

@@ -29,7 +29,9 @@ async def test_what_was_said_is_not_in_history_and_the_commands_read_it(
     handle = await sealed.start_workflow("AgentRun", large, id=stack.runs[0], task_queue=stack.name)
     [asked] = await pending(handle, seconds=90)
     assert asked["arguments"] == {"path": "a.txt", "content": CANARY}
-    done = await stack.shell(f"perdure pending --json && perdure approve {asked['code']} --by ann")
+    done = await stack.shell(
+        f"perdure pending --run {handle.id} --json && perdure approve {asked['code']} --run {handle.id} --by ann"
+    )
     assert (done.returncode, CANARY in done.stdout) == (0, True), done.stdout + done.stderr
     result: dict[str, Any] = await handle.result()
     assert result["output"] == f"done, {CANARY}"

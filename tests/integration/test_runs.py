@@ -92,6 +92,7 @@ async def stuck(stack: Stack) -> dict[str, str]:
     return {row["workflow_id"]: row["waits_for"] for row in rows}
 
 
+@pytest.mark.all
 async def test_ten_staged_ways_to_be_stuck_are_named(
     stack: Stack, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

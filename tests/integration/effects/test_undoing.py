@@ -11,6 +11,7 @@ from tests.integration.effects.test_past import statuses
 from tests.integration.kit import Stack, call, pending, say, until
 
 
+@pytest.mark.all
 async def test_all_effects_are_undone_in_reverse_and_one_that_fails_goes_to_a_person(
     stack: Stack, client: Client
 ) -> None:
