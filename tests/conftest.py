@@ -6,6 +6,8 @@ import pytest
 
 LONG = (
     "test_bad_forks",
+    "test_bad_messages",
+    "test_bad_starts",
     "test_batches",
     "test_children",
     "test_crash_matrix",
@@ -35,7 +37,8 @@ LONG = (
     "test_worker_life",
     "test_workspace",
 )
-"""Modules whose tests wait for deadlines, restarts and leases: the first of each runs always, the rest with --all."""
+"""Modules whose tests wait for deadlines, restarts and leases, or try many of a kind: the first of each runs always,
+the rest with --all."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

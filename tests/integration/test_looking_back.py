@@ -79,6 +79,7 @@ async def test_a_run_is_shown_replayed_and_rehearsed_while_it_waits_and_after(st
     assert "1 histories, 0 that this code would not continue" in told
 
 
+@pytest.mark.all
 async def test_show_explains_what_a_reset_left(stack: Stack, client: Client) -> None:
     prepare(stack)
     async with stack.worker():

@@ -74,7 +74,7 @@ def folded(depth: int, word: str) -> dict[str, Any]:
 NESTED = {"$ref": "#/$defs/n", "$defs": {"n": {"anyOf": [{"items": {"$ref": "#/$defs/n"}, "type": "array"}] * 2}}}
 
 
-@pytest.mark.parametrize("schema", [folded(30, "anyOf"), folded(30, "oneOf"), folded(60, "allOf"), NESTED])
+@pytest.mark.parametrize("schema", [folded(30, "anyOf"), NESTED])
 async def test_a_check_without_end_is_killed_and_does_not_fit(schema: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     value: Any = "x"
     for _ in range(60):
