@@ -23,7 +23,6 @@ LONG = (
     "test_notices",
     "test_past",
     "test_projects",
-    "test_paused_edits",
     "test_pending_commands",
     "test_rollover",
     "test_runs",

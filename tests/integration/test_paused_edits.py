@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from temporalio.client import Client, WorkflowHandle
 
 from tests.integration.effects.crashes import bundle, effects_stack
@@ -10,6 +11,8 @@ from tests.integration.effects.test_past import replay_script, reset
 from tests.integration.kit import Stack, call, pending, say, until
 
 ASKED = [{"tool": "reviewed", "decision": "ask"}, {"tool": "*", "decision": "allow"}]
+
+pytestmark = pytest.mark.all
 
 
 async def edit(stack: Stack, run: str, *edits: dict[str, Any], **more: Any) -> tuple[bool, str]:

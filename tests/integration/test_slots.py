@@ -41,7 +41,10 @@ async def test_no_more_tools_run_at_once_than_there_are_slots(stack: Stack, clie
         async def taken() -> Any:
             return await states(client, run) == full
 
-        await until(taken, 30, "two calls at work and two that wait")
+        await until(taken, 90, "two calls at work and two that wait")
+        await until(
+            lambda: notes.exists() and len(notes.read_text().splitlines()) == 2, 90, "two tools that have begun"
+        )
         (stack.folder / "notes.go").touch()
         assert (await client.get_workflow_handle(run).result())["status"] == "completed"
     steps = [1 if line.startswith("begun") else -1 for line in notes.read_text().splitlines()]

@@ -50,6 +50,7 @@ async def test_a_worker_without_the_folder_finishes_the_report_of_one_that_was_k
     assert sum(asked.values()) <= 6, "at most the request in flight at the kill was made again"
 
 
+@pytest.mark.all
 async def test_a_workspace_that_cannot_be_had_parks_the_run_until_it_can(stack: Stack, client: Client) -> None:
     stack.script("park", call("write_file", path="a", content="A"), call("read_file", path="a"), say("done"))
     stack.bundle("park", ["write_file", "read_file"], policy=[{"tool": "write_file", "decision": "allow"}])
