@@ -75,7 +75,11 @@ def test_a_name_that_could_pass_for_another_is_refused(name: str) -> None:
 def test_a_rejection_is_short_whatever_was_sent() -> None:
     for body in ({"k" * 1_000_000: 1}, {"by": "a", "code": "x" * 1_000_000}, {"by": {"y" * 1_000_000: 1}}):
         with pytest.raises(MessageError) as refused:
-            parse("approve", "run-83", [RawValue(Payload(data=json.dumps(body).encode()))])
+            parse(
+                "approve",
+                "run-83",
+                [RawValue(Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(body).encode()))],
+            )
         assert len(str(refused.value)) < 2_000
         assert "--name approve" in str(refused.value)
 
