@@ -8,6 +8,7 @@ the run as CheckpointDamaged. An older checkpoint is never taken instead: the ne
 import asyncio
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -23,6 +24,10 @@ from workflows.keys import checkpoint_key, folder
 from workflows.records import Files, Head, Usage
 
 READ_AHEAD = 32
+REMEMBERED, LARGE = 256, 65_536
+"""Records that a worker keeps as they were read and checked last (the newest of a run is read three times in a turn),
+and the bytes from which it keeps none."""
+
 _NAME = re.compile(r"([A-Za-z0-9_-]{1,80})/(\d{8,})\.json")
 
 
@@ -103,6 +108,7 @@ class Checkpoints:
     def __init__(self, store: Store, steps: Mapping[int, Step] = STEPS, newest: int = SCHEMA) -> None:
         self._store, self._steps, self._newest = store, steps, newest
         self._lineages: dict[str, set[str]] = {}
+        self._checked: OrderedDict[str, Checkpoint] = OrderedDict()
 
     async def save(self, checkpoint: Checkpoint) -> Checkpoint:
         """Publishes a record and returns what stands under its key: this one, or the earlier one of the same request.
@@ -113,7 +119,8 @@ class Checkpoints:
         body["sha256"] = digest(body)
         data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
         if await self._store.put_new(checkpoint.key(), data):
-            return checkpoint.model_copy(update={"sha256": body["sha256"], "raw": data, "home": checkpoint.thread})
+            update = {"sha256": body["sha256"], "raw": data, "home": checkpoint.thread}
+            return self._remember(checkpoint.key(), checkpoint.model_copy(update=update))
         found = await self.find(checkpoint.thread, checkpoint.branch, checkpoint.sequence)
         if found is None:
             raise CheckpointDamaged(f"checkpoint {checkpoint.key()} was there and is gone")
@@ -126,9 +133,22 @@ class Checkpoints:
         data = await self._store.get(key)
         if data is None:
             return None
+        checked = self._checked.get(key)
+        if checked is not None and checked.raw == data:
+            return checked
         record = self.read(data, key, thread, branch, sequence)
         if record.thread != thread and record.thread not in await self._lineage(thread):
             raise CheckpointDamaged(f"checkpoint {key} says that it is {record.thread}/{branch}/{sequence}")
+        return self._remember(key, record)
+
+    def _remember(self, key: str, record: Checkpoint) -> Checkpoint:
+        """Keeps a record that was checked. It is read again each time all the same, and is the same byte by byte."""
+        if record.size > LARGE:
+            return record
+        self._checked[key] = record
+        self._checked.move_to_end(key)
+        while len(self._checked) > REMEMBERED:
+            self._checked.popitem(last=False)
         return record
 
     async def _lineage(self, thread: str) -> set[str]:

@@ -42,12 +42,18 @@ class SlimJson(PydanticJSONPlainPayloadConverter):
         return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
 
 
+_SLIM = tuple(
+    SlimJson() if isinstance(each, JSONPlainPayloadConverter) else each
+    for each in DefaultPayloadConverter.default_encoding_payload_converters
+)
+"""Made once: the SDK makes ten payload converters in a turn, and each would learn the records' types anew."""
+
+
 class SlimPayloadConverter(CompositePayloadConverter):
     """The SDK's converters, with records as slim JSON."""
 
     def __init__(self) -> None:
-        standard = DefaultPayloadConverter.default_encoding_payload_converters
-        super().__init__(*(SlimJson() if isinstance(each, JSONPlainPayloadConverter) else each for each in standard))
+        super().__init__(*_SLIM)
 
 
 class WorkerPayloadConverter(SlimPayloadConverter):

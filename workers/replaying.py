@@ -13,10 +13,10 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
+from temporalio.worker import Replayer, WorkflowRunner
 from temporalio.worker._workflow_instance import WorkflowInstance, WorkflowInstanceDetails
 
-from workers.worker import WORKFLOWS, workflow_runner
+from workers.worker import WORKFLOWS, PlainRunner
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ async def replay(
     replayer = Replayer(
         workflows=WORKFLOWS,
         data_converter=converter,
-        workflow_runner=runner or workflow_runner(),
+        workflow_runner=runner or PlainRunner(),
         namespace="replay",
         runtime=_silent(),
     )
@@ -95,9 +95,9 @@ def _silent() -> Runtime:
     return Runtime(telemetry=TelemetryConfig(logging=None))
 
 
-class _Recorder(UnsandboxedWorkflowRunner):
+class _Recorder(PlainRunner):
     """Remembers what `workflow.patched` answered. The SDK has no interceptor for it, so the instance's own method is
-    wrapped; the worker's sandbox would hide that, and a history is replayed here, not guarded."""
+    wrapped."""
 
     def __init__(self) -> None:
         self.taken: dict[str, bool] = {}

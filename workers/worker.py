@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.worker import Interceptor, Worker, WorkerDeploymentConfig
+from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 from temporalio.worker._workflow_instance import WorkflowInstance, WorkflowInstanceDetails
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.asking import AskActivities
 from activities.children import ChildActivities
@@ -44,38 +43,6 @@ from workflows.project_run import ProjectRun
 Queues = Literal["all", "agents", "tools"]
 DEPLOYMENT = "perdure"
 WORKFLOWS = [AgentRun, ProjectRun, UnknownWorkflow]
-PASSED_THROUGH = (
-    "pydantic",
-    "pydantic_core",
-    "annotated_types",
-    "typing_extensions",
-    "workflows.records",
-    "workflows.effect_record",
-    "workflows.lineage",
-    "workflows.child_records",
-    "workflows.family",
-    "workflows.parking",
-    "workflows.session_records",
-    "workflows.fork_records",
-    "workflows.edits",
-    "workflows.strict_json",
-    "workflows.undoing_records",
-    "workflows.upgrade_records",
-    "workflows.notices",
-    "workflows.examples",
-    "workflows.strict_json",
-    "workflows.messages",
-    "workflows.requests",
-    "workflows.state",
-    "workflows.display",
-    "workflows.keys",
-    "workflows.tasks",
-    "workflows.project_records",
-    "workflows.project_state",
-    "workflows.project_messages",
-    "workflows.project_board",
-)
-"""Pure modules, loaded once instead of at every start of a run. Lint keeps clocks and randomness out of them."""
 
 
 async def make_world(client: Client, settings: Settings) -> World:
@@ -137,7 +104,7 @@ def make_workers(
                 task_queue=settings.task_queue,
                 workflows=WORKFLOWS,
                 activities=activities,
-                workflow_runner=workflow_runner(),
+                workflow_runner=PlainRunner(),
                 max_concurrent_activities=slots.agents,
                 max_task_queue_activities_per_second=slots.agents_per_second,
                 max_concurrent_local_activities=slots.local,
@@ -173,21 +140,20 @@ def queues_of(settings: Settings, queues: Queues = "all") -> dict[str, int]:
     return found
 
 
-class ContextFreeRunner(SandboxedWorkflowRunner):
-    """The sandbox, without a question that it is asked three times for each payload: in which context a converter is to
-    work. Each question compiles and runs code inside the sandbox, and our converters take no context (see
-    docs/decisions/0010). Its instances settle what is said of their end."""
+class PlainRunner(UnsandboxedWorkflowRunner):
+    """Runs workflow code as it is loaded, once for all runs.
+
+    The sandbox would import it anew for each run, and keep that copy for as long as the run is cached, to guard what
+    nobody but us writes: lint, and a replay of every recorded history inside the sandbox, guard it before it is
+    released (see docs/decisions/0012). Instances settle what is said of their end, and answer no question for the
+    context in which a converter is to work: ours take none.
+    """
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        """An instance that answers at once."""
+        """An instance of one execution."""
         instance = super().create_instance(det)
         setattr(instance, "get_serialization_context", lambda _: None)  # noqa: B010, the instance's own, not its class's
         return settling(instance)
-
-
-def workflow_runner() -> SandboxedWorkflowRunner:
-    """The sandbox, with the pure modules passed through."""
-    return ContextFreeRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))
 
 
 def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:

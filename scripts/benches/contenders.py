@@ -17,7 +17,7 @@ from scripts.benches.rig import LARGE, SMALL, Ours, Process, Where, child_enviro
 from scripts.benches.workload import RESULT
 from scripts.embedded import EmbeddedTemporal
 from workers.client import data_converter
-from workers.worker import WORKFLOWS, workflow_runner
+from workers.worker import WORKFLOWS, PlainRunner
 
 Row = dict[str, Any]
 SESSIONS_FROM = 2000
@@ -207,7 +207,7 @@ class Perdure(Native):
     def replayer(self) -> Replayer:
         """As `perdure replay` has it."""
         converter = data_converter(open_store(self.rig.environment["PERDURE_STORE"]), worker=True)
-        return Replayer(workflows=WORKFLOWS, data_converter=converter, workflow_runner=workflow_runner())
+        return Replayer(workflows=WORKFLOWS, data_converter=converter, workflow_runner=PlainRunner())
 
     def more(self, run: str, turns: int) -> Row:
         """What lies in the store."""

@@ -15,7 +15,7 @@ from scripts.benches.rig import LARGE, SMALL, Ours, Process, Where, completed, c
 from scripts.benches.workload import RESULT, TEXT
 from scripts.embedded import EmbeddedTemporal
 from workers.client import data_converter
-from workers.worker import WORKFLOWS, workflow_runner
+from workers.worker import WORKFLOWS, PlainRunner
 
 SILENCE = 12.0
 """Seconds after which the server has given up a killed worker: the heartbeat's limit, and the sticky queue's."""
@@ -49,7 +49,7 @@ async def measure(folder: Path, temporal: EmbeddedTemporal, options: argparse.Na
             worker.kill()
         found = await histories(client, handle)
         converter = data_converter(open_store(rig.environment["PERDURE_STORE"]), worker=True)
-        replayer = Replayer(workflows=WORKFLOWS, data_converter=converter, workflow_runner=workflow_runner())
+        replayer = Replayer(workflows=WORKFLOWS, data_converter=converter, workflow_runner=PlainRunner())
         return {
             "turns": turns,
             "tool": options.tool,

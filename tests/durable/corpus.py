@@ -9,7 +9,8 @@ from typing import Any
 from unittest.mock import patch
 
 from temporalio.client import Client, WorkflowHistory
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import tests.durable.many  # noqa: F401, registers its paths
 from activities.bundles import Bundles
@@ -17,9 +18,9 @@ from activities.errors import IncompatiblePayload
 from activities.manifest import Manifest
 from tests.durable.playing import PLAYS as PLAYS
 from tests.durable.playing import decide, fails, play, run, session_is, waits
-from tests.integration.kit import Stack, call, calls, pending, say, until
+from tests.integration.kit import ROOT, Stack, call, calls, pending, say, until
 from workers.client import WORKER_DATA_CONVERTER
-from workers.worker import WORKFLOWS, workflow_runner
+from workers.worker import WORKFLOWS, PlainRunner
 
 HISTORIES = Path(__file__).parent / "histories"
 
@@ -243,9 +244,22 @@ def commands(history: WorkflowHistory) -> list[str]:
     return asked
 
 
-async def replay_all(paths: Iterable[Path]) -> None:
+RECORDS = [
+    f"workflows.{path.stem}"
+    for path in sorted((ROOT / "workflows").glob("*.py"))
+    if "temporalio import workflow" not in path.read_text()
+]
+GUARD = SandboxedWorkflowRunner(
+    restrictions=SandboxRestrictions.default.with_passthrough_modules("pydantic", "pydantic_core", *RECORDS)
+)
+"""The SDK's sandbox, which refuses clocks, randomness, files and sockets: workers run without it. Modules that never
+speak to the runtime are loaded once, or this would take a minute."""
+
+
+async def replay_all(paths: Iterable[Path], runner: WorkflowRunner | None = None) -> None:
     """Replays committed histories with today's code. Raises for the first that diverges."""
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=WORKER_DATA_CONVERTER, workflow_runner=workflow_runner())
+    runner = runner or PlainRunner()
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=WORKER_DATA_CONVERTER, workflow_runner=runner)
     for path in paths:
         try:
             await replayer.replay_workflow(read(path))

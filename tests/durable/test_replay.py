@@ -7,7 +7,7 @@ import sys
 import pytest
 from temporalio.client import Client
 
-from tests.durable.corpus import HISTORIES, PATCH, PLAYS, commands, histories, read, replay_all
+from tests.durable.corpus import GUARD, HISTORIES, PATCH, PLAYS, commands, histories, read, replay_all
 from tests.integration.kit import ROOT, Stack
 from workflows.state import WORKFLOW_VERSION
 
@@ -22,6 +22,11 @@ def test_every_path_has_a_history_of_this_version() -> None:
 
 async def test_all_histories_replay_in_this_warm_process() -> None:
     await replay_all(PATHS)
+
+
+async def test_all_histories_replay_inside_the_sandbox() -> None:
+    """Workers run without it; here it refuses what a replay could not repeat, on every path that has a history."""
+    await replay_all(PATHS, GUARD)
 
 
 @pytest.mark.parametrize("seed", ["0", "1"])

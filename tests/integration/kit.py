@@ -24,7 +24,7 @@ from scripts.embedded import temporal_binary
 from scripts.scripted_model import ScriptedModel, serve
 from workers.client import WORKER_DATA_CONVERTER, converter_of
 from workers.settings import Settings, read_settings
-from workers.worker import WORKFLOWS, Queues, make_workers, make_world, workflow_runner
+from workers.worker import WORKFLOWS, PlainRunner, Queues, make_workers, make_world
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -211,7 +211,7 @@ async def pending(handle: WorkflowHandle[Any, Any], count: int = 1, seconds: flo
 
 async def replay(client: Client, workflow_ids: list[str], converter: DataConverter = WORKER_DATA_CONVERTER) -> None:
     """Replays the histories of runs, continued ones too, with today's code."""
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=converter, workflow_runner=workflow_runner())
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=converter, workflow_runner=PlainRunner())
     for workflow_id in dict.fromkeys(workflow_ids):
         for run_id in await executions(client, workflow_id):
             history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
