@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 import pytest
@@ -19,6 +21,14 @@ S3 = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION"
 def s3() -> Iterator[ThreadedMotoServer]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
+    lock, app = threading.Lock(), server._server.app  # type: ignore[union-attr]
+
+    def in_turn(environment: Any, respond: Any) -> Any:
+        """S3 decides at once between two writers; this stand-in looks first and writes then."""
+        with lock:
+            return app(environment, respond)
+
+    server._server.app = in_turn  # type: ignore[union-attr]
     yield server
     server.stop()
 
