@@ -5,13 +5,14 @@ Temporal beyond that, with the slot free. A reply counts only when it is whole: 
 """
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
 from urllib.parse import urlsplit
 
-import openai
+import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, stop_any, wait_exponential
 from tenacity.stop import stop_base
 
@@ -34,7 +35,14 @@ MOST_CUT = 16
 """Answers to one turn that had begun, and so are paid, but were never whole; then InvalidModelOutput. Only the first
 few of them are asked again quickly, so that a server has some eight minutes to come to itself."""
 
-HTTP_MODULES = ("httpx", "httpx2", "httpcore", "httpcore2", "h11", "h2", "anyio", "ssl", "zlib")
+MOST_REFUSAL = 256 * 1024
+"""Bytes of an answer with an error status that are read."""
+
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+PATHS = {"chat": "/chat/completions", "responses": "/responses"}
+ACCOUNT = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+OFFICIAL = "https://api.openai.com/v1"
+"""Where a bundle's model is, if the worker's settings name no other address."""
 
 Lookup = Callable[[str], str | None]
 """Gives the value of a named environment variable."""
@@ -45,7 +53,7 @@ class Gateway:
 
     def __init__(self, lookup: Lookup, secrets: Sequence[str] = ()) -> None:
         self._lookup, self._secrets = lookup, secrets
-        self._clients: dict[tuple[str, str, float, float], openai.AsyncOpenAI] = {}
+        self._clients: dict[tuple[str, str, float, float], httpx.AsyncClient] = {}
 
     async def ask(self, number: int, route: Model, ask: Ask, trail: Trail, until: float, sink: Sink) -> Reply:
         """One answer of route `number`, by `until` (monotonic seconds). What failed on the way is booked in `trail`.
@@ -81,9 +89,9 @@ class Gateway:
 
     async def close(self) -> None:
         """Closes the connections."""
-        await asyncio.gather(*(client.close() for client in self._clients.values()))
+        await asyncio.gather(*(client.aclose() for client in self._clients.values()))
 
-    def _client(self, route: Model) -> tuple[openai.AsyncOpenAI, list[str]]:
+    def _client(self, route: Model) -> tuple[httpx.AsyncClient, list[str]]:
         base_url = (self._lookup(route.base_url_env) or "").strip()
         key = (self._lookup(route.api_key_env) or "").strip()
         if not key and not base_url:
@@ -93,12 +101,13 @@ class Gateway:
         idle = route.idle_timeout if route.stream else route.total_timeout
         which = (base_url, key, route.connect_timeout, idle)
         if which not in self._clients:
-            self._clients[which] = _connect(route, base_url, key, idle)
+            account = {header: value for header, name in ACCOUNT.items() if (value := self._lookup(name))}
+            self._clients[which] = _connect(route, base_url, key, idle, account)
         return self._clients[which], self.secrets_of([route])
 
     async def _learning(
         self,
-        client: openai.AsyncOpenAI,
+        client: httpx.AsyncClient,
         number: int,
         route: Model,
         ask: Ask,
@@ -137,7 +146,7 @@ class Gateway:
 
     async def _once(
         self,
-        client: openai.AsyncOpenAI,
+        client: httpx.AsyncClient,
         route: Model,
         body: dict[str, Any],
         collector: "wire_chat.Collector | wire_responses.Collector",
@@ -145,9 +154,13 @@ class Gateway:
         secrets: list[str],
     ) -> Reply:
         seconds = max(1.0, min(route.total_timeout, until - time.monotonic()))
+        answering = False
         try:
             async with asyncio.timeout(seconds), _post(client, route, body) as answer:
-                data = answer.iter_bytes()
+                answering = True
+                if not answer.is_success:
+                    raise await _refusal(answer, route, secrets)
+                data = answer.aiter_bytes()
                 async with aclosing(read_objects(data)) as parts:
                     async for part in parts:
                         await collector.feed(part)
@@ -156,44 +169,39 @@ class Gateway:
                 return reply
         except TimeoutError:
             raise Passing(f"no whole answer within {seconds:.0f} s") from None
-        except openai.APIStatusError as error:
-            told = error.body.get("message") if isinstance(error.body, dict) else None
-            said = cut(redact(str(told or error.message), secrets), 500)
-            failure = of_status(error, route, said)
-            raise (failure if isinstance(failure, Filtered) else _Refused(error.status_code, said, failure)) from None
         except ServerError as error:
             raise _in_answer(error, route, secrets) from None
-        except openai.APIConnectionError as error:
-            name = type(error.__cause__ or error).__name__
-            raise Passing(f"the connection failed ({name})", sent="Connect" not in name) from None
-        except (openai.OpenAIError, OSError, ValueError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            name = type(error).__name__
+            if answering:
+                raise Passing(f"the answer was cut off ({name})") from None
+            raise Passing(f"the connection failed ({name})", sent=not isinstance(error, NOT_SENT)) from None
+        except (OSError, ValueError) as error:
             raise Passing(f"the answer cannot be read ({type(error).__name__})") from None
         except Passing as error:
             raise Passing(redact(str(error), secrets), unusable=error.unusable) from None
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] not in HTTP_MODULES:
-                raise
-            raise Passing(f"the answer was cut off ({type(error).__name__})") from None  # the SDK lets these through
 
 
-def _connect(route: Model, base_url: str, key: str, idle: float) -> openai.AsyncOpenAI:
+def _connect(route: Model, base_url: str, key: str, idle: float, account: dict[str, str]) -> httpx.AsyncClient:
     """A client. What no request could be sent with is refused by the name of its variable, never by its value."""
     if not (key.isascii() and key.isprintable()):
         raise ModelRequestRejected(f"{route.model}: {route.api_key_env} holds characters that no key has")
     no_address = ModelRequestRejected(f"{route.model}: {route.base_url_env} is no http or https address")
     if base_url and not _is_address(base_url):
         raise no_address
+    headers = {"Authorization": f"Bearer {key or 'not-needed'}", "Content-Type": "application/json", **account}
     try:
-        return openai.AsyncOpenAI(
-            api_key=key or "not-needed",
-            base_url=base_url or None,
-            max_retries=0,
-            timeout=openai.Timeout(idle, connect=route.connect_timeout),
-        )
-    except Exception as error:
-        if type(error).__name__ != "InvalidURL":
-            raise
+        url = httpx.URL(base_url or OFFICIAL)
+    except httpx.InvalidURL:
         raise no_address from None
+    return httpx.AsyncClient(
+        base_url=url.copy_with(query=None),
+        params=url.params,
+        headers=headers,
+        follow_redirects=True,
+        timeout=httpx.Timeout(idle, connect=route.connect_timeout),
+        limits=httpx.Limits(max_connections=1000, max_keepalive_connections=100),
+    )
 
 
 def _is_address(url: str) -> bool:
@@ -234,12 +242,29 @@ class _Refused(Exception):
         self.status, self.said, self.failure = status, said, failure
 
 
-def _post(client: openai.AsyncOpenAI, route: Model, body: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
-    """The request, its answer unread. The SDK walks typed arguments in Python, which for a context of a thousand
-    messages holds the event loop for a second (measured); what stands in `extra_body` goes out as it is."""
-    if route.api == "responses":
-        return client.responses.with_streaming_response.create(model=route.model, extra_body=body)
-    return client.chat.completions.with_streaming_response.create(model=route.model, messages=[], extra_body=body)
+def _post(client: httpx.AsyncClient, route: Model, body: dict[str, Any]) -> AbstractAsyncContextManager[httpx.Response]:
+    """The request, its answer unread."""
+    content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return client.stream("POST", PATHS[route.api], content=content)
+
+
+async def _refusal(answer: httpx.Response, route: Model, secrets: list[str]) -> Exception:
+    """The failure for an error status, by what the server says of it."""
+    read = bytearray()
+    async for part in answer.aiter_bytes():
+        read += part
+        if len(read) >= MOST_REFUSAL:
+            break
+    text = bytes(read[:MOST_REFUSAL]).decode("utf-8", "replace")
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = None
+    told = body.get("error", body) if isinstance(body, dict) else body
+    said = told.get("message") if isinstance(told, dict) else told
+    said = cut(redact(str(said or text.strip() or answer.reason_phrase), secrets), 500)
+    failure = of_status(answer, told if isinstance(told, dict) else {}, route, said)
+    return failure if isinstance(failure, Filtered) else _Refused(answer.status_code, said, failure)
 
 
 async def _drain(data: AsyncIterator[bytes]) -> None:

@@ -7,13 +7,14 @@ denies where the rule denies: an error never lets a call through. No match: read
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Literal
-
-import cel
+from typing import TYPE_CHECKING, Any, Literal
 
 from activities.manifest import EffectRule, Manifest, Rule, ToolSpec
 from activities.tools import Registry
 from workflows.records import Effect
+
+if TYPE_CHECKING:
+    import cel
 
 DEFAULT_TIMEOUT = 86_400.0
 
@@ -83,5 +84,7 @@ def evaluate(when: str | None, arguments: dict[str, Any]) -> bool | str:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(when: str) -> cel.Program:
+def _compiled(when: str) -> "cel.Program":
+    import cel  # with it comes a terminal library, which a worker without such rules need not wait for
+
     return cel.compile(when)

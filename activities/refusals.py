@@ -6,7 +6,7 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import openai
+import httpx
 
 from activities.errors import ContextOverflow, Failure, ModelRequestRejected, ModelTrouble, RateLimited, cut
 from activities.manifest import Model
@@ -44,11 +44,11 @@ class Filtered(Exception):
     """A filter refused the request itself, which some servers report as a client error."""
 
 
-def of_status(error: openai.APIStatusError, route: Model, said: str) -> Exception:
-    """The failure for an HTTP status. `said` is the server's message without secrets."""
-    status, codes = error.status_code, _codes(error.code, error.type)
+def of_status(answer: httpx.Response, error: dict[str, Any], route: Model, said: str) -> Exception:
+    """The failure for an HTTP status. `error` is the error object of the answer, `said` its message without secrets."""
+    status, codes = answer.status_code, _codes(error.get("code"), error.get("type"))
     text = f"{route.model}: HTTP {status}: {said}"
-    wait = retry_after(error.response.headers)
+    wait = retry_after(answer.headers)
     if status == 402 or (codes & {*_QUOTA_CODES} and status < 500):
         return _out_of_quota(text, wait, route)
     if is_overflow(codes, said) and status != 429:
