@@ -73,16 +73,19 @@ class OtlpHandler(logging.Handler):
         """Hands a record to the exporter's queue."""
         if record.name.partition(".")[0] in EXPORTERS:  # sent on, a failure would feed on itself
             return
-        ids = getattr(record, "ids", None) or {}
-        _logs.get_logger(record.name).emit(
-            LogRecord(
-                timestamp=int(record.created * 1e9),
-                severity_text=record.levelname,
-                severity_number=_severity(record.levelno),
-                body=record.getMessage(),
-                attributes={f"perdure.{name}": value for name, value in ids.items()},
+        ids = getattr(record, "ids", None)
+        try:
+            _logs.get_logger(record.name).emit(
+                LogRecord(
+                    timestamp=int(record.created * 1e9),
+                    severity_text=record.levelname,
+                    severity_number=_severity(record.levelno),
+                    body=record.getMessage(),
+                    attributes={f"perdure.{name}": value for name, value in ids.items()} if type(ids) is dict else {},
+                )
             )
-        )
+        except Exception:  # noqa: BLE001 - a wrong log call must not fail who makes it
+            self.handleError(record)
 
 
 def _severity(level: int) -> SeverityNumber:

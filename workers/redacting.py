@@ -15,13 +15,22 @@ class Redacting(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Lets everything through."""
-        record.msg, record.args = redact(record.getMessage(), self._secrets), ()
+        record.msg, record.args = redact(_said(record), self._secrets), ()
         if record.exc_info:
             text = logging.Formatter().formatException(record.exc_info)
             hidden = redact(text, self._secrets)
             if hidden != text:
                 record.exc_text, record.exc_info = hidden, None
         return True
+
+
+def _said(record: logging.LogRecord) -> str:
+    """The message. Of a wrong log call what can be had: it may be a tool's or a library's, which it must not fail."""
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001 - whatever an argument raises while it becomes text
+        plain = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+        return f"{plain} (its arguments do not fit: {type(error).__name__})"
 
 
 def redact_logs(secrets: Iterable[str]) -> None:

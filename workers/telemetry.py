@@ -23,6 +23,7 @@ CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 EXPORTERS = ("opentelemetry", "urllib3", "requests")
 """Whose log records are about telemetry itself."""
 _QUIET = 60.0
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -53,16 +54,29 @@ def wanted(environment: Mapping[str, str]) -> tuple[str, ...]:
     everything = bool(environment.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
 
     def asked(signal: str) -> bool:
-        exporter = environment.get(f"OTEL_{signal}_EXPORTER", "")
+        named = _exporters(environment, signal)
         here = everything or bool(environment.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"))
-        return exporter == "otlp" or (exporter == "" and here)
+        return "otlp" in named or (not named and here)
 
     return tuple(signal for signal in SIGNALS if asked(signal))
+
+
+def ignored(environment: Mapping[str, str]) -> list[str]:
+    """The variables with exporters that are not there, each in words."""
+    found = {f"OTEL_{signal}_EXPORTER": _exporters(environment, signal) - {"otlp", "none"} for signal in SIGNALS}
+    return [f"{name}: only otlp is there, not {', '.join(sorted(named))}" for name, named in found.items() if named]
+
+
+def _exporters(environment: Mapping[str, str], signal: str) -> set[str]:
+    listed = environment.get(f"OTEL_{signal}_EXPORTER", "").lower().split(",")
+    return {name.strip() for name in listed} - {""}
 
 
 def start_telemetry(environment: Mapping[str, str]) -> Telemetry:
     """Switches on what the variables ask for. Call it once, before the client is made."""
     signals = wanted(environment)
+    for said in ignored(environment):
+        _LOG.warning("%s", said)
     if not signals:
         return Telemetry()
     from workers.exporting import start
