@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from activities.errors import ModelRequestRejected, ModelTrouble
-from activities.gateway import MOST_REFUSAL, Gateway
+from activities.gateway import Gateway
 from activities.manifest import Model
+from activities.model_server import MOST_REFUSAL
 from activities.reply import Ask, Reply
 from activities.trail import Trail
 from tests.unit.gateway_kit import KEY, USER, Sink
