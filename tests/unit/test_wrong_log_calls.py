@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from opentelemetry import _logs
@@ -35,7 +36,8 @@ WRONG: dict[str, Callable[[], None]] = {
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
     """What an exporter gets of the logs."""
-    exporter, provider = InMemoryLogRecordExporter(), LoggerProvider()
+    exporter: Any = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
+    provider = LoggerProvider()
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
     monkeypatch.setattr(_logs, "get_logger", provider.get_logger)
     yield lambda: [str(each.log_record.body) for each in exporter.get_finished_logs()]
