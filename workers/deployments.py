@@ -9,17 +9,19 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.enums.v1 import TaskQueueType, WorkerDeploymentVersionStatus, WorkerVersioningMode
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     DescribeWorkerDeploymentRequest,
+    DescribeWorkerDeploymentVersionRequest,
     SetWorkerDeploymentCurrentVersionRequest,
 )
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from workers.causes import Seen
+from workers.causes import Kind, Seen
 from workers.open_runs import Queues
 from workers.settings import Settings, SettingsError
 from workers.worker import DEPLOYMENT
@@ -83,6 +85,32 @@ async def polls(client: Client, settings: Settings, build: str) -> list[str]:
     missing = [] if queues.pollers(queue, "workflow", build) else [queue]
     tools = queue + TOOLS_QUEUE_SUFFIX
     return missing if queues.pollers(tools, "activity", build) else [*missing, tools]
+
+
+async def left_behind(client: Client, build: str) -> list[str]:
+    """The task queues that would lose their workers if the build became current: the current one's are polled there,
+    and none of this build. They may be another installation's: the current build is the whole namespace's."""
+    current = await current_build(client)
+    if not current or current == build:
+        return []
+    request = DescribeWorkerDeploymentVersionRequest(
+        namespace=client.namespace,
+        deployment_version=WorkerDeploymentVersion(deployment_name=DEPLOYMENT, build_id=current),
+    )
+    answer = await client.workflow_service.describe_worker_deployment_version(request)
+    kinds: dict[int, Kind] = {
+        TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW: "workflow",
+        TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY: "activity",
+    }
+    known = answer.version_task_queues or answer.worker_deployment_version_info.task_queue_infos
+    served = [(each.name, kinds[each.type]) for each in known if each.type in kinds]
+    queues = Queues(client)
+    await asyncio.gather(*(queues.ask(*each) for each in served))
+    return sorted({queue for queue, kind in served if _loses(queues.builds(queue, kind), current, build)})
+
+
+def _loses(polls: Counter[str], current: str, build: str) -> bool:
+    return bool(polls[current]) and not polls[build]
 
 
 async def set_current(client: Client, build: str, seconds: float = 10) -> None:

@@ -75,9 +75,10 @@ class Queues:
         wanted: list[tuple[str, Kind]] = []
         for queue in sorted(set(queues)):
             wanted += [(queue, "workflow"), (queue, "activity"), (queue + TOOLS_QUEUE_SUFFIX, "activity")]
-        await asyncio.gather(*(self._ask(queue, kind) for queue, kind in wanted if (queue, kind) not in self._pollers))
+        await asyncio.gather(*(self.ask(queue, kind) for queue, kind in wanted if (queue, kind) not in self._pollers))
 
-    async def _ask(self, queue: str, kind: Kind) -> None:
+    async def ask(self, queue: str, kind: Kind) -> None:
+        """Asks for the pollers of one queue."""
         types = {
             "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
             "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,

@@ -19,7 +19,7 @@ from scripts.commands.running import DONE, NO, Refused, run
 from workers.builds import build_id
 from workers.causes import Seen, remedy
 from workers.client import connect, converter_of
-from workers.deployments import polls, set_current, to_tell, versions
+from workers.deployments import left_behind, polls, set_current, to_tell, versions
 from workers.open_runs import POLL_SECONDS, listed
 from workers.replaying import Replayed, histories_of, replay
 from workers.settings import Settings, home, read_settings
@@ -103,6 +103,13 @@ class _Deploy:
         elif start:
             self.say(f"no worker was started: one of build {self.build} polls, or did in the last {POLL_SECONDS:.0f} s")
         await self._workers_are_there(client)
+        if left := await left_behind(client, self.build):
+            raise Refused(
+                f"the current build has workers on {', '.join(map(repr, left))}, and build {self.build} has none: new "
+                "runs would wait there for ever. Nothing was changed. The current build is one for all installations "
+                f"of a namespace: start workers of build {self.build} there too, or stop those that are there, and "
+                f"try again {POLL_SECONDS:.0f} s later"
+            )
         await set_current(client, self.build)
         self.say(f"current: build {self.build}; new runs go to it")
         told: set[str] = set()
@@ -178,6 +185,6 @@ class _Deploy:
         done = [
             v.build for v in known if v.build and v.workers and not v.runs and v.status not in ("current", "unknown")
         ]
-        if done:
+        if done and any(v.workers for v in known if v.status == "current"):
             self.say(f"no open run is left on {', '.join(done)}: their workers can be stopped")
         return NO if left else DONE
