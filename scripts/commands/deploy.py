@@ -103,9 +103,9 @@ class _Deploy:
         elif start:
             self.say(f"no worker was started: one of build {self.build} polls, or did in the last {POLL_SECONDS:.0f} s")
         await self._workers_are_there(client)
-        if left := await left_behind(client, self.build):
+        if lost := await left_behind(client, self.build):
             raise Refused(
-                f"the current build has workers on {', '.join(map(repr, left))}, and build {self.build} has none: new "
+                f"the current build has workers on {', '.join(map(repr, lost))}, and build {self.build} has none: new "
                 "runs would wait there for ever. Nothing was changed. The current build is one for all installations "
                 f"of a namespace: start workers of build {self.build} there too, or stop those that are there, and "
                 f"try again {POLL_SECONDS:.0f} s later"
