@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from temporalio.common import RawValue
 
 from activities.errors import InvalidInput
 from activities.opening import Totals
-from workflows.messages import Name, decode_json, explain, type_name
+from activities.starting import read_start
+from workflows.messages import Name
 from workflows.project_records import ProjectRequest
 
 EXAMPLE = """temporal workflow start --type ProjectRun --task-queue perdure --input '{"brief": "what to build"}'"""
@@ -51,25 +52,12 @@ class ProjectInput(BaseModel):
 
 def read_project(request: ProjectRequest, payload: RawValue) -> ProjectInput:
     """The input, or InvalidInput that names the field."""
-    try:
-        if request.cron:
-            raise ValueError("a cron schedule is not supported: use a Schedule (temporal schedule create)")
-        if request.payloads != 1:
-            raise ValueError(f"one input is wanted, {request.payloads} were given")
-        value = decode_json(payload)
-        if isinstance(value, str):
-            value = {"brief": value}
-        if not isinstance(value, dict):
-            raise ValueError(f"a brief (string) or an object is wanted, not {type_name(value)}")
-        wanted = ProjectInput.model_validate(value)
-        if (wanted.brief is None) == (wanted.fork is None):
-            raise ValueError("give the field `brief` or `fork`, one of them; a fork is told what to do by `message`")
-        return wanted
-    except ValidationError as error:
-        reason = explain(error)
-    except ValueError as error:
-        reason = str(error)
-    raise InvalidInput(f"{reason}. Start it like this: {EXAMPLE}")
+    return read_start(request, payload, ProjectInput, "brief", _check, EXAMPLE)
+
+
+def _check(wanted: ProjectInput) -> None:
+    if (wanted.brief is None) == (wanted.fork is None):
+        raise ValueError("give the field `brief` or `fork`, one of them; a fork is told what to do by `message`")
 
 
 def local_path(repository: str) -> Path:

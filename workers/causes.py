@@ -196,5 +196,5 @@ def remedy(kind: str, seen: Seen) -> str:
         "slots": "more workers, or more slots (PERDURE_SLOTS_…); look at the workers' /live",
         "model": "look at the model server and its key; the run goes on by itself",
         "tool": f"temporal workflow describe -w {run}",
-        "task": f"status.asked holds the commands: temporal workflow query -w {run} --type status",
+        "task": "perdure pending",
     }.get(kind, "")

@@ -22,6 +22,7 @@ from workflows.display import checkpoint_view
 from workflows.forks import book_fork, fork_request, mint, show_parent
 from workflows.gates import failure_of
 from workflows.queries import Queries
+from workflows.receiving import given
 from workflows.records import OpenRequest, ResultStatus, Turn
 from workflows.rollover import RollOver, carried, misfit
 from workflows.session_records import Closing, ClosingRequest, Conclusion
@@ -46,7 +47,7 @@ class AgentRun(Sessions, Queries):
         self.busy, self.writers = 0, asyncio.Lock()
         self.shown, self.telling, self.early = (), [], {}
         try:  # here, since messages that wait for this execution are handled before `run` begins
-            found = None if rest else carried(value)
+            found = None if rest else carried(value, RunState)
             if found is not None:
                 self._carry_on(found)
         except ValidationError as error:
@@ -107,12 +108,11 @@ class AgentRun(Sessions, Queries):
         if self.misfit is not None:
             raise self.misfit
         if self.state.opening is None:
-            payloads = [] if value is None and not rest else [value, *rest]
             request = OpenRequest(
                 workflow_id=info.workflow_id,
                 first_execution_run_id=info.first_execution_run_id,
                 branch=self.state.branch,
-                payloads=len(payloads),
+                payloads=len(given(value, rest)),
                 cron=bool(info.cron_schedule),
             )
             self.state.branched = self.state.branched or branches_off(info)

@@ -10,12 +10,12 @@ from temporalio.exceptions import ActivityError
 
 from workflows import messages as m
 from workflows.catalog import JUDGE
+from workflows.receiving import Source as Source
 from workflows.records import Call, Resolution
 from workflows.requests import Logged, Request, decision_digest, shown
 from workflows.showing import Showing
 from workflows.side_records import JudgeRequest, Verdict
 
-Source = dict[str, str | None]
 POLICY: Source = {"via": "policy", "id": None}
 
 

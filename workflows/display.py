@@ -140,10 +140,11 @@ def _abandoned(effects: list[EffectRecord], workflow_id: str) -> str:
     return "\n".join(lines)
 
 
-def pending_view(request: Request, workflow_id: str, state: RunState) -> dict[str, Any]:
-    """A request as the query `pending` gives it. `arguments_at`: the checkpoint that holds all of long arguments."""
+def pending_view(request: Request, workflow_id: str, state: RunState | None) -> dict[str, Any]:
+    """A request as the query `pending` gives it. `arguments_at`: the checkpoint that holds all of long arguments;
+    `state`: of the run whose call it is about."""
     call = request.call
-    head = checkpoint_view(state) if call is not None and call.arguments is None else None
+    head = checkpoint_view(state) if state is not None and call is not None and call.arguments is None else None
     arguments = None if call is None else call.arguments_preview if call.arguments is None else call.arguments
     return {
         "code": request.code,

@@ -1,5 +1,6 @@
 """What a run takes over from the run that it was forked from, and what an edit changes: bookings of recorded facts."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from temporalio import workflow
@@ -7,6 +8,7 @@ from temporalio.common import SearchAttributeKey
 
 from workflows.fork_records import Edited, Forked, ForkRequest
 from workflows.records import Item
+from workflows.requests import ALPHABET, new_code
 from workflows.state import RunState
 
 PARENT = SearchAttributeKey.for_keyword("PerdureParent")
@@ -78,6 +80,12 @@ def book_edit(state: RunState, edited: Edited, branch: str) -> None:
 def mint() -> str:
     """The name of a new branch."""
     return f"{workflow.random().getrandbits(32):08x}"
+
+
+def mint_code(taken: Iterable[str]) -> str:
+    """The code of a new request, from the run's own random source."""
+    random = workflow.random()
+    return new_code(iter(lambda: random.randrange(len(ALPHABET)), -1), taken)
 
 
 def answers_so_far(state: RunState) -> list[Item]:

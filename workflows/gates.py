@@ -21,6 +21,7 @@ from workflows.requests import Request
 from workflows.rollover import RollOver
 from workflows.side_records import ProbeRequest
 from workflows.state import PARKS
+from workflows.waiting import Waiting
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ LONGEST_PAUSE = 3600
 """Seconds between two looks at a cause that seems gone each time and is not."""
 
 
-class Gates(People):
+class Gates(People, Waiting):
     """Where a run waits. A rollover that is asked for meanwhile ends the wait with RollOver."""
 
     async def may_go_on(self) -> bool:
@@ -81,18 +82,6 @@ class Gates(People):
             self.state.idle = False
             self.publish()
         return bool(self.state.inbox)
-
-    async def wait(self, ready: Callable[[], bool], what: str, timeout: timedelta | None = None) -> None:
-        """Waits without holding anything. Raises RollOver when the run is to continue as new meanwhile."""
-        if ready():
-            return
-        self.publish()
-        await workflow.wait_condition(
-            lambda: ready() or self.rolling, timeout=timeout, timeout_summary=f"wait for {what}"
-        )
-        if not ready():
-            raise RollOver
-        self.publish()
 
     async def mendable(self, act: Callable[[], Awaitable[T]]) -> T:
         """Does it; parks the run while the cause of a failure is one that somebody can mend, then does it again."""

@@ -17,18 +17,17 @@ from workflows.catalog import EFFECT_PLAN, TOOLS_QUEUE_SUFFIX, UPGRADE
 from workflows.decisions import Source
 from workflows.display import enough, reached_text
 from workflows.editing import Editing
+from workflows.receiving import Answer, Receiving, attach, by_signal
 from workflows.records import Item
-from workflows.rollover import MOST_UPDATES, Rollover
+from workflows.rollover import Rollover
 from workflows.undoing_records import UndoPlan, UndoPlanRequest
 from workflows.upgrade_records import UpgradeRequest, Upgrading
-
-Answer = dict[str, Any]
 
 RESOLVED_TO_THE_END = "resolved-while-ending"
 """The patch since which a person can resolve the review of an undoing that the end of the run waits for."""
 
 
-class Handlers(Editing, Rollover):
+class Handlers(Editing, Rollover, Receiving):
     """The messages of a run. `closing`: the status with which the run is about to end. `early`: decisions that came
     before their request, by code, with the length of the history then."""
 
@@ -36,19 +35,11 @@ class Handlers(Editing, Rollover):
     early: dict[str, tuple[int, m.Message, Source]]
     taking: "asyncio.Task[None] | None" = None
 
-    def validate(self, name: str, payloads: Sequence[RawValue | None]) -> None:
-        """Raises for an update that cannot be used: it is rejected and leaves no trace in history."""
-        info = workflow.current_update_info()
-        if info is not None and info.id in self.state.applied:
-            return  # sent again over a rollover: it gets the answer that it got
-        try:
-            message = m.parse(name, workflow.info().workflow_id, payloads)
-            if self.updates >= MOST_UPDATES:
-                signal = m.command(workflow.info().workflow_id, name, message.model_dump(exclude_none=True), "signal")
-                raise m.MessageError(f"{name}: this execution can take no more updates. Send: {signal}")
-            self._check(message)
-        except m.MessageError as error:
-            raise ApplicationError(str(error), type="Rejected", non_retryable=True) from None
+    table = m.TABLE
+
+    def answered(self) -> dict[str, Answer]:
+        """What updates were answered, by their id."""
+        return self.state.applied
 
     async def on_update(self, name: str, payloads: Sequence[RawValue | None]) -> Answer:
         """Applies an update. Raises a failure, never an exception that would fail the workflow task."""
@@ -60,7 +51,7 @@ class Handlers(Editing, Rollover):
         source: Source = {"via": "update", "id": update_id}
         message = None
         try:
-            message = m.parse(name, workflow.info().workflow_id, payloads)
+            message = self.parsed(name, payloads)
             answer = await self._apply(message, source)
             self.state.book_update(update_id, answer)
         except m.MessageError as error:
@@ -72,10 +63,9 @@ class Handlers(Editing, Rollover):
 
     async def on_signal(self, name: str, payloads: Sequence[RawValue | None]) -> None:
         """Applies a signal; one that cannot be used is recorded."""
-        source: Source = {"via": "signal", "id": str(workflow.info().get_current_history_length())}
-        message = None
+        source, message = by_signal(), None
         try:
-            message = m.parse(name, workflow.info().workflow_id, payloads)
+            message = self.parsed(name, payloads)
             await self.unreserved(message)
             await self._apply(message, source)
         except m.MessageError as error:
@@ -114,11 +104,11 @@ class Handlers(Editing, Rollover):
 
     def on_unknown_signal(self, name: str) -> None:
         """A signal of a name that there is not."""
-        source: Source = {"via": "signal", "id": str(workflow.info().get_current_history_length())}
-        self.reject(f"there is no message {name[:60]!r}; there are: {', '.join(m.MESSAGES)}", source)
+        self.reject(f"there is no message {name[:60]!r}; there are: {', '.join(m.MESSAGES)}", by_signal())
         self.look_at_history()
 
-    def _check(self, message: m.Message) -> None:
+    def check(self, message: m.Message) -> None:
+        """Raises MessageError for a message that can change nothing."""
         if self.ended is not None:
             raise m.MessageError(f"the run has ended ({self.ended}); nothing was changed")
         if self.closing is not None and not isinstance(message, m.Resume | m.Rollover | m.Resolve):
@@ -140,7 +130,7 @@ class Handlers(Editing, Rollover):
         return m.MessageError(f"the run is ending ({self.closing}); nothing was changed")
 
     async def _apply(self, message: m.Message, source: Source) -> Answer:
-        self._check(message)
+        self.check(message)
         if self.closing is not None and isinstance(message, m.Resolve) and not workflow.patched(RESOLVED_TO_THE_END):
             raise self._ending()
         handlers: dict[type[m.Message], Callable[[Any, Source], Awaitable[str]]] = {
@@ -240,28 +230,4 @@ class Handlers(Editing, Rollover):
         return await EFFECT_PLAN.run(request, summary="what can be undone", queue=queue)
 
 
-def _attach(name: str) -> None:
-    """Gives the class an update and a signal of that name. A function, so that each handler keeps its own name."""
-
-    @workflow.update(name=name, description=m.TABLE.description(name))
-    async def update(self: Handlers, value: RawValue = None, *rest: RawValue) -> dict[str, Any]:  # type: ignore[assignment]
-        return await self.on_update(name, _given(value, rest))
-
-    @update.validator
-    def validate(self: Handlers, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
-        self.validate(name, _given(value, rest))
-
-    @workflow.signal(name=name, description=m.TABLE.description(name))
-    async def signal(self: Handlers, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
-        await self.on_signal(name, _given(value, rest))
-
-    setattr(Handlers, f"{name}_update", update)
-    setattr(Handlers, f"{name}_signal", signal)
-
-
-def _given(value: RawValue | None, rest: Sequence[RawValue]) -> list[RawValue | None]:
-    return [] if value is None and not rest else [value, *rest]
-
-
-for _name in m.MESSAGES:
-    _attach(_name)
+attach(Handlers)

@@ -15,7 +15,7 @@ PARKS: dict[str, tuple[str, str]] = {
     "IncompatiblePayload": ("release", "serve the run with a release that can read it, then send `resume`"),
     "NotIsolated": ("isolation", "install bubblewrap on the tool workers (`perdure doctor` tells), then send `resume`"),
     "RepositoryUnavailable": ("repository", "mend what the message names on the tool workers, then send `resume`"),
-    "PlanRefused": ("message", "say what the plan lacks by `message`, then send `resume`"),
+    "PlanRefused": ("message", "answer what `perdure pending` asks, or send `message` and then `resume`"),
     "GradeMissing": ("message", "decide by `accept` or `reject`, or send `resume` for another try"),
     "RateLimited": ("rate_limit", "nothing: the run wakes by itself; or send `resume` to try at once"),
 }

@@ -9,10 +9,11 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows.catalog import NOTIFY, TOOLS_QUEUE_SUFFIX
 from workflows.display import pending_view, question_for
+from workflows.forks import mint_code
 from workflows.handlers import Handlers
 from workflows.notices import NoticeRequest
 from workflows.records import Call
-from workflows.requests import ALPHABET, SOMEBODY, Kind, Request, new_code, shown
+from workflows.requests import SOMEBODY, Kind, Request, shown
 
 NOTICES_APART = "notices-apart"
 """The patch since which each of a request's notices has its own time, and none waits for one that cannot be told."""
@@ -40,8 +41,7 @@ class People(Handlers):
 
     def request(self, kind: Kind, question: str, call: Call | None, seconds: float | None) -> Request:
         """Opens a request with a new code, which expires after `seconds` where given."""
-        random, now = workflow.random(), workflow.now()
-        code = new_code(iter(lambda: random.randrange(len(ALPHABET)), -1), self.state.requests.by_code)
+        now, code = workflow.now(), mint_code(self.state.requests.by_code)
         request = Request(code=code, kind=kind, question=question, call=call, asked_at=now)
         request.decider = SOMEBODY if kind in ("question", "budget") else self._decider()
         if seconds is not None:

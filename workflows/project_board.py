@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from workflows.display import asked_below, enough, fenced, number_text
+from workflows.display import asked_below, fenced, number_text, pending_view
 from workflows.messages import command
 from workflows.project_state import ProjectState
+from workflows.requests import Request
 from workflows.tasks import Task
 
 MARKS = {"open": "☐", "done": "◐", "passing": "☑", "failed": "☒", "dropped": "–"}
 LAST_HANDOFFS = 3
 SHOWN_BELOW = 20
-YOU = "YOUR-NAME"
 
 
 def board(state: ProjectState, workflow_id: str, status: str) -> str:
@@ -25,12 +25,7 @@ def board(state: ProjectState, workflow_id: str, status: str) -> str:
         lines.append(f"**Problem**:\n{fenced(state.problem.message)}\nRemedy: {state.problem.remedy}")
     if state.paused is not None:
         lines.append(f"**Paused** (`resume` goes on):\n{fenced(state.paused)}")
-    if state.asked is not None:
-        lines.append(_asked(state, workflow_id))
-    if state.budget_until is not None:
-        more = enough(state.reached(), state.used_now())
-        line = command(workflow_id, "budget", {**more, "by": YOU})
-        lines.append(f"### The limit is reached\n{fenced(line, 'bash')}")
+    lines += [_asked(view) for view in asked_views(state, workflow_id)]
     lines += [asked_below(asked) for asked in state.family.pending()[:SHOWN_BELOW]]
     if state.course.tasks:
         lines.append(f"### Tasks\n{fenced(chr(10).join(_row(state, task) for task in state.course.tasks))}")
@@ -61,21 +56,35 @@ def _row(state: ProjectState, task: Task) -> str:
     return f"{'▶' if here else MARKS[task.status]} {task.id}: {task.title} ({task.status}{rejected})"
 
 
-def _asked(state: ProjectState, workflow_id: str) -> str:
-    task = state.course.task(str(state.asked))
-    reasons = "\n".join(task.reasons[-3:])
-    times = f"rejected {task.rejected} times, broken {task.broken} times"
-    lines = [f"### What of the task {task.id}? It was {times}", fenced(reasons)]
-    return "\n".join([*lines, *(fenced(line, "bash") for line in decisions(task.id, workflow_id).values())])
+def _asked(view: dict[str, Any]) -> str:
+    until = f" (until {view['deadline']})" if view["deadline"] else ""
+    lines = [f"### {view['kind']} {view['code']}{until}", fenced(view["question"])]
+    return "\n".join([*lines, *(fenced(line, "bash") for line in view["commands"].values())])
 
 
-def decisions(task: str, workflow_id: str) -> dict[str, str]:
-    """The commands that decide on a task."""
-    said = {"reject": {"reason": "WHAT-TO-DO"}}
-    return {
-        name: command(workflow_id, name, {"task": task, "by": YOU, **said.get(name, {})})
-        for name in ("accept", "reject", "drop")
-    }
+def asked_views(state: ProjectState, workflow_id: str) -> list[dict[str, Any]]:
+    """What the project itself asks, as the query `pending` gives it."""
+    return [_view(request, workflow_id) for request in state.requests.open()]
+
+
+def _view(request: Request, workflow_id: str) -> dict[str, Any]:
+    about = {"task": request.task, "choices": request.choices} if request.task else None
+    view = {**pending_view(request, workflow_id, None), "arguments": about}
+    for name in request.choices[1:]:  # the first one is in `answer`
+        value = {"decision": name, "reason": "WHAT-TO-DO"} if name == "reject" else name
+        view["commands"][name] = command(
+            workflow_id, "answer", {"code": request.code, "value": value, "by": request.decider}
+        )
+    return view
+
+
+def _task_asked(state: ProjectState, workflow_id: str) -> dict[str, Any] | None:
+    """The task that a person is asked about, with the commands that decide."""
+    views = [_view(request, workflow_id) for request in state.requests.open() if request.task == state.asked]
+    if state.asked is None or not views:
+        return None
+    lines = dict(views[0]["commands"])
+    return {"task": state.asked, "code": views[0]["code"], "commands": {"accept": lines.pop("answer"), **lines}}
 
 
 def status_view(state: ProjectState, workflow_id: str, status: str) -> dict[str, Any]:
@@ -103,9 +112,7 @@ def status_view(state: ProjectState, workflow_id: str, status: str) -> dict[str,
         "commit": state.commit,
         "repository": opening.repository if opening else None,
         "branch": opening.target if opening else None,
-        "asked": None
-        if state.asked is None
-        else {"task": state.asked, "commands": decisions(state.asked, workflow_id)},
+        "asked": _task_asked(state, workflow_id),
         "budget": {
             "limit": state.limits.model_dump(exclude_none=True),
             "used": state.used_now(),

@@ -16,13 +16,17 @@ from workflows.project_records import Role
 from workflows.project_state import SAID
 from workflows.records import Problem
 from workflows.rollover import RollOver
+from workflows.waiting import Waiting
 
 T = TypeVar("T")
+
+NO_LIMIT_WITHOUT_WORK = "no-limit-without-work"
+"""The patch since which a project that waits for more of a limit goes on when people have decided on all tasks."""
 
 ROLES: dict[str, Role] = {"plan": "initializer", "work": "coder", "grade": "evaluator"}
 
 
-class ProjectGates(ProjectHandlers):
+class ProjectGates(ProjectHandlers, Waiting):
     """A rollover that is asked for while it waits ends the wait with RollOver. `stays`: the worker's version cannot be
     left by a rollover."""
 
@@ -32,8 +36,10 @@ class ProjectGates(ProjectHandlers):
         """A task was rejected too often: waits for a person's word on it."""
         state = self.project
         state.asked = task_id
+        asked = self.ask_about(state.course.task(task_id))
         try:
             await self.wait(lambda: state.course.task(task_id).status != "failed", f"a decision on {task_id}"[:100])
+            self.expire(asked, "the project goes on")
         finally:
             if not self.rolling:
                 state.asked = None
@@ -49,10 +55,16 @@ class ProjectGates(ProjectHandlers):
         if state.reached() and state.course.next().kind in ROLES:
             now = workflow.now()
             state.budget_until = state.budget_until or now + timedelta(seconds=state.opened.budget_wait)
+            asked = self.ask_for_budget(state.reached(), state.budget_until)
+            ends = workflow.patched(NO_LIMIT_WITHOUT_WORK)
             try:
                 left = max(state.budget_until - now, timedelta(0))
-                await self.wait(lambda: not state.reached(), "budget", left)
+                await self.wait(
+                    lambda: not state.reached() or (ends and state.course.next().kind not in ROLES), "budget", left
+                )
+                self.expire(asked, "the project goes on")
             except TimeoutError:
+                self.expire(asked, "the limit was not raised in time")
                 return False
         state.budget_until = None
         if self.rolling:
@@ -72,23 +84,13 @@ class ProjectGates(ProjectHandlers):
         """Waits for a person's word on a problem, also in the execution after a rollover."""
         state = self.project
         before = state.standing()
+        asked = self.ask_for_word(state.problem.message if state.problem else "")
         self.publish()
         await workflow.wait_condition(lambda: self.resumed or state.standing() != before or self.rolling)
         if not self.resumed and state.standing() == before:
             raise RollOver
+        self.expire(asked, "the project goes on")
         state.problem, state.stumbles = None, 0
-        self.publish()
-
-    async def wait(self, ready: Callable[[], bool], what: str, timeout: timedelta | None = None) -> None:
-        """Waits without holding anything. Raises RollOver when the project is to continue as new meanwhile."""
-        if ready():
-            return
-        self.publish()
-        await workflow.wait_condition(
-            lambda: ready() or self.rolling, timeout=timeout, timeout_summary=f"wait for {what}"
-        )
-        if not ready():
-            raise RollOver
         self.publish()
 
     async def mendable(self, act: Callable[[], Awaitable[T]]) -> T:

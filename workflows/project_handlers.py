@@ -1,7 +1,6 @@
-"""The messages and queries of a project, and what it shows. As with a run, a message is an update and a signal."""
+"""The messages and queries of a project. As with a run, a message is an update and a signal."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,73 +11,29 @@ from temporalio.exceptions import ApplicationError
 from workflows import messages as m
 from workflows import project_messages as pm
 from workflows.child_records import ChildReport
-from workflows.decisions import Source
-from workflows.project_board import board, status_view
-from workflows.project_records import Entry, Said
-from workflows.project_state import ProjectState
+from workflows.project_asks import ProjectAsks, meant
+from workflows.project_board import asked_views, status_view
+from workflows.project_records import Said
 from workflows.queries import last_wanted
+from workflows.receiving import MANY_UPDATES, Answer, Receiving, Source, attach, by_signal
 from workflows.reporting import CHILD
-from workflows.rollover import MANY_UPDATES, MOST_UPDATES
-from workflows.showing import SINCE, STATUS, WAITING_ON
-
-Answer = dict[str, Any]
 
 
-class ProjectHandlers:
-    """`project` is what is carried; `ended` its final status. `resumed`: a person asks for another try of what a parked
-    project waits for. `rolling`: a rollover is due."""
+class ProjectHandlers(ProjectAsks, Receiving):
+    """`resumed`: a person asks for another try of what a parked project waits for. `rolling`: a rollover is due."""
 
-    project: ProjectState
-    ended: str | None
     resumed: bool
     rolling: bool
-    updates: int
-    shown: tuple[Any, ...]
-
-    def shown_status(self) -> str:
-        """The status of the project, or of its result."""
-        return self.ended or self.project.status()
-
-    def publish(self) -> None:
-        """Current Details, and the search attributes where the namespace has them and they changed."""
-        status, workflow_id = self.shown_status(), workflow.info().workflow_id
-        workflow.set_current_details(board(self.project, workflow_id, status))
-        opening = self.project.opening
-        if opening is None or not opening.search_attributes:
-            return
-        shown = (status, self.project.waiting_on())
-        if shown != self.shown:
-            self.shown, waiting = shown, shown[1]
-            workflow.upsert_search_attributes(
-                [
-                    STATUS.value_set(status),
-                    WAITING_ON.value_set(waiting) if waiting else WAITING_ON.value_unset(),
-                    SINCE.value_set(workflow.now()),
-                ]
-            )
-
-    def note(self, what: str, by: str | None, source: Source, reason: str = "") -> None:
-        """Writes one line of the log."""
-        now: datetime = workflow.now()
-        self.project.note(Entry(what=what, by=by, at=now.isoformat(), source=dict(source), reason=reason))
 
     # Messages
 
-    def validate(self, name: str, payloads: Sequence[RawValue | None]) -> None:
-        """Raises for an update that cannot be used: it is rejected and leaves no trace in history."""
-        info, workflow_id = workflow.current_update_info(), workflow.info().workflow_id
-        if info is not None and info.id in self.project.applied:
-            return  # sent again over a rollover: it gets the answer that it got
-        try:
-            message = m.parse(name, workflow_id, payloads, pm.TABLE)
-            if self.updates >= MOST_UPDATES:
-                signal = m.command(workflow_id, name, message.model_dump(exclude_none=True), "signal")
-                raise m.MessageError(f"{name}: this execution can take no more updates. Send: {signal}")
-            self._check(message)
-        except m.MessageError as error:
-            raise ApplicationError(str(error), type="Rejected", non_retryable=True) from None
+    table = pm.TABLE
 
-    def on_update(self, name: str, payloads: Sequence[RawValue | None]) -> Answer:
+    def answered(self) -> dict[str, Answer]:
+        """What updates were answered, by their id."""
+        return self.project.applied
+
+    async def on_update(self, name: str, payloads: Sequence[RawValue | None]) -> Answer:
         """Applies an update."""
         info = workflow.current_update_info()
         update_id = info.id if info else ""
@@ -87,26 +42,27 @@ class ProjectHandlers:
         self.updates += 1
         source: Source = {"via": "update", "id": update_id}
         try:
-            answer = self._apply(name, m.parse(name, workflow.info().workflow_id, payloads, pm.TABLE), source)
+            answer = self._apply(name, self.parsed(name, payloads), source)
         except m.MessageError as error:
             self.note("rejected", None, source, str(error))
             raise ApplicationError(str(error), type="Rejected", non_retryable=True) from None
         self.project.book_update(update_id, answer)
         return answer
 
-    def on_signal(self, name: str, payloads: Sequence[RawValue | None]) -> None:
+    async def on_signal(self, name: str, payloads: Sequence[RawValue | None]) -> None:
         """Applies a signal. One that cannot be used is recorded, and nothing is drawn: there may be a flood of them."""
-        source: Source = {"via": "signal", "id": str(workflow.info().get_current_history_length())}
+        source = by_signal()
         try:
-            self._apply(name, m.parse(name, workflow.info().workflow_id, payloads, pm.TABLE), source)
+            self._apply(name, self.parsed(name, payloads), source)
         except m.MessageError as error:
             self.note("rejected", None, source, str(error))
 
-    def _check(self, message: m.Message) -> None:
+    def check(self, message: m.Message) -> None:
+        """Raises MessageError for a message that can change nothing."""
         if self.ended is not None:
             raise m.MessageError(f"the project has ended ({self.ended}); nothing was changed")
         if isinstance(message, m.Approve | m.Deny | m.Answer | m.Resolve):
-            raise m.MessageError(self._owner_of(message.code))
+            self.find(message)
         if isinstance(message, m.Budget) and not message.model_dump(exclude_none=True, exclude={"by"}):
             raise m.MessageError("budget: name at least one limit: turns, tokens, tool_calls, cost_usd or seconds")
         if isinstance(message, m.UserMessage):
@@ -120,17 +76,17 @@ class ProjectHandlers:
         except ValueError as error:
             raise m.MessageError(str(error)) from None
 
-    def _owner_of(self, code: str) -> str:
-        for asked in self.project.family.pending():
-            if asked.code == code:
-                lines = " | ".join(asked.commands.values())
-                return f"{code} is asked by the session {asked.owner}; send it there: {lines}"
-        return f"no session asks for {code}; what they ask for: the query `pending`, or perdure pending"
-
     def _apply(self, name: str, message: m.Message, source: Source) -> Answer:
-        self._check(message)
+        self.check(message)
+        if isinstance(message, m.Answer):
+            request, repeats = self.find(message)
+            if repeats:
+                return {"ok": True, "status": f"already {request.outcome}"}
+            name, message = meant(request, message)
+            self.check(message)
         acts: dict[type[m.Message], Callable[[Any], str]] = {
             pm.Say: self._message,
+            pm.Retry: self._retry,
             m.Pause: self._pause,
             m.Resume: self._resume,
             m.Budget: self._budget,
@@ -143,12 +99,17 @@ class ProjectHandlers:
         status = acts[type(message)](message)
         about = getattr(message, "task", None) or getattr(message, "reason", None) or ""
         self.note(name, message.by, source, about)
+        self.settle(message, source)
         self.publish()
         return {"ok": True, "status": status}
 
-    def _message(self, message: pm.Say) -> str:
+    def _message(self, message: pm.Say | pm.Retry) -> str:
         self.project.inbox.append(Said(text=message.text, by=message.by))
         return "queued for the next session"
+
+    def _retry(self, message: pm.Retry) -> str:
+        self.resumed = True
+        return self._message(message)
 
     def _pause(self, message: m.Pause) -> str:
         self.project.paused = f"by {message.by}" + (f": {message.reason}" if message.reason else "")
@@ -190,7 +151,7 @@ class ProjectHandlers:
     @workflow.signal(name=CHILD, description="Sessions report by it what they ask of people. Not for people")
     async def on_report(self, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
         """Books what a session says."""
-        source: Source = {"via": "signal", "id": str(workflow.info().get_current_history_length())}
+        source = by_signal()
         try:
             if rest:
                 raise ValueError("one JSON object is wanted")
@@ -204,7 +165,7 @@ class ProjectHandlers:
     @workflow.signal(dynamic=True, description="Any other signal: recorded as a rejected message")
     async def other(self, name: str, args: Sequence[RawValue]) -> None:
         """A signal of an unknown name is not lost in silence."""
-        source: Source = {"via": "signal", "id": str(workflow.info().get_current_history_length())}
+        source = by_signal()
         self.note("rejected", None, source, f"there is no message {name[:60]!r}; there are: {', '.join(pm.KINDS)}")
 
     def many_updates(self) -> bool:
@@ -229,34 +190,17 @@ class ProjectHandlers:
         count = last_wanted(value, rest)
         return [each.model_dump() for each in self.project.handoffs[-count:]] if count else []
 
-    @workflow.query(name="pending", description="What its sessions ask of people, with the exact commands")
+    @workflow.query(name="pending", description="What it and its sessions ask of people, with the exact commands")
     def pending(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
-        """The open requests of the session at work: they are decided there."""
-        return [asked.model_dump(mode="json") for asked in self.project.family.pending()]
+        """The open requests of the project, then those of the session at work: these are decided there."""
+        own = [] if self.ended else asked_views(self.project, workflow.info().workflow_id)
+        return [*own, *(asked.model_dump(mode="json") for asked in self.project.family.pending())]
+
+    @workflow.query(name="decisions", description='The last decisions on what it asked. Input: {"last": n}')
+    def decisions(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
+        """Who decided what, and by which message. What was not asked for is in the log of the query `status`."""
+        count = last_wanted(value, rest)
+        return [each.model_dump(mode="json") for each in self.project.requests.log[-count:]] if count else []
 
 
-def _attach(name: str) -> None:
-    """Gives the class an update and a signal of that name. A function, so that each handler keeps its own name."""
-
-    @workflow.update(name=name, description=pm.TABLE.description(name))
-    async def update(self: ProjectHandlers, value: RawValue = None, *rest: RawValue) -> dict[str, Any]:  # type: ignore[assignment]
-        return self.on_update(name, _given(value, rest))
-
-    @update.validator
-    def validate(self: ProjectHandlers, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
-        self.validate(name, _given(value, rest))
-
-    @workflow.signal(name=name, description=pm.TABLE.description(name))
-    async def signal(self: ProjectHandlers, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
-        self.on_signal(name, _given(value, rest))
-
-    setattr(ProjectHandlers, f"{name}_update", update)
-    setattr(ProjectHandlers, f"{name}_signal", signal)
-
-
-def _given(value: RawValue | None, rest: Sequence[RawValue]) -> list[RawValue | None]:
-    return [] if value is None and not rest else [value, *rest]
-
-
-for _name in pm.KINDS:
-    _attach(_name)
+attach(ProjectHandlers)

@@ -41,8 +41,19 @@ class Say(UserMessage):
     """Something to be told to the next session."""
 
 
+class Retry(UserMessage):
+    """The answer to the question what a session lacked: told to the next one, which is another try."""
+
+
+def told(answer: m.Answer) -> str:
+    """The text of an answer that is told to the next session. Raises MessageError."""
+    if not isinstance(answer.value, str) or not answer.value.strip():
+        raise m.MessageError(f"answer: {answer.code} takes a text")
+    return answer.value
+
+
 DECISIONS = ("approve", "deny", "answer", "resolve")
-"""What a session decides. The project, which lists it too, says where to send it."""
+"""Decisions on requests. Of those of a session, which the project lists too, it says where to send them."""
 
 KINDS: dict[str, type[Message]] = {
     "message": Say,

@@ -16,15 +16,15 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from workflows import catalog
-from workflows.agent_run import branches_off
+from workflows.agent_run import UNREAD, branches_off
 from workflows.forks import mint
 from workflows.gates import failure_of
-from workflows.messages import decode_json
 from workflows.project_board import bundles_view
 from workflows.project_records import ProjectRequest
 from workflows.project_state import ProjectState
 from workflows.project_steps import ProjectSteps
-from workflows.rollover import CARRIED, RollOver, misfit, version_now
+from workflows.receiving import given
+from workflows.rollover import RollOver, carried, continue_with, misfit, version_now
 
 
 @workflow.defn(name="ProjectRun")
@@ -39,7 +39,7 @@ class ProjectRun(ProjectSteps):
         self.ended, self.resumed, self.rolling, self.updates, self.shown = None, False, False, 0, ()
         self.stays = False
         try:  # here, since messages that wait for this execution are handled before `run` begins
-            found = None if rest else _carried(value)
+            found = None if rest else carried(value, ProjectState)
             if found is not None:
                 fresh, self.project = self.project.branch, found
                 if branches_off(workflow.info()):
@@ -75,7 +75,7 @@ class ProjectRun(ProjectSteps):
             request = ProjectRequest(
                 workflow_id=info.workflow_id,
                 first_execution_run_id=info.first_execution_run_id,
-                payloads=0 if value is None and not rest else 1 + len(rest),
+                payloads=len(given(value, rest)),
                 cron=bool(info.cron_schedule),
             )
             queue = info.task_queue + catalog.TOOLS_QUEUE_SUFFIX
@@ -115,6 +115,10 @@ class ProjectRun(ProjectSteps):
         await workflow.wait_condition(workflow.all_handlers_finished)
         if status == "completed" and state.course.next().kind != "end":
             return await self._live()  # somebody spoke meanwhile
+        for said in state.inbox:
+            self.note(
+                "rejected", said.by, UNREAD, f"the project ended ({status}) before a session read it: {said.text}"
+            )
         self.ended = status
         self.publish()
         opening = state.opened
@@ -141,28 +145,9 @@ class ProjectRun(ProjectSteps):
             raise asyncio.CancelledError
 
     def _continue(self) -> NoReturn:
-        version = version_now()
-        self.project.rolled_from = version
-        workflow.continue_as_new(
-            {CARRIED: self.project.model_dump(mode="json", exclude_defaults=True)},
-            initial_versioning_behavior=None
-            if version is None
-            else workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE,
-        )
+        self.project.rolled_from = version_now()
+        continue_with(self.project)
 
     def _reseeded(self, seed: int) -> None:
         """A reset: sessions that are other ones than before get names of this branch."""
         self.project.branch = f"{seed & 0xFFFFFFFF:08x}"
-
-
-def _carried(value: RawValue | None) -> ProjectState | None:
-    """The state that continue-as-new carried; None when the input is an ordinary one. Raises ValidationError."""
-    if not workflow.info().continued_run_id:
-        return None
-    try:
-        body = decode_json(value)
-    except ValueError:
-        return None
-    if not isinstance(body, dict) or CARRIED not in body:
-        return None
-    return ProjectState.model_validate(body[CARRIED])

@@ -11,9 +11,9 @@ from temporalio.exceptions import FailureError
 
 from workflows.catalog import PARENT_WATCH
 from workflows.child_records import REPORTED, Asked, ChildReport
-from workflows.decisions import Source
 from workflows.display import pending_view
 from workflows.messages import decode_json, explain
+from workflows.receiving import by_signal
 from workflows.records import Workspace
 from workflows.requests import shown
 from workflows.undoing import Undoing, evicted
@@ -85,7 +85,7 @@ class Reporting(Undoing):
     @workflow.signal(name=CHILD, description="Sub-agents report by it what they ask of people. Not for people")
     async def on_report(self, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
         """Books what a child says."""
-        source: Source = {"via": "signal", "id": str(workflow.info().get_current_history_length())}
+        source = by_signal()
         try:
             if rest:
                 raise ValueError("one JSON object is wanted")

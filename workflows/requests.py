@@ -7,15 +7,17 @@ are being judged the code is reserved: whoever comes in between is told so.
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
 from workflows.examples import example_of
 from workflows.messages import Answer, Approve, Deny, Message, MessageError, Resolve, command
 from workflows.records import Call, Ref, Resolution
+
+L = TypeVar("L")
 
 Kind = Literal["approval", "question", "review", "budget"]
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
@@ -50,6 +52,7 @@ class Request(BaseModel):
 
     `judging`: whose edit or answer is being checked; `decider`: the name in its commands; `told`: how many of the
     bundle's notices have been sent, in order; `told_late`: which ones beside those; `untold`: what is wrong with them.
+    `task`: in a project, the task that is asked about; `choices`: what may be answered, where no call says it.
     """
 
     code: str
@@ -71,6 +74,8 @@ class Request(BaseModel):
     told: int = 0
     told_late: list[int] = Field(default_factory=list)
     untold: str | None = None
+    task: str | None = None
+    choices: list[str] = Field(default_factory=list)
 
 
 class Logged(BaseModel):
@@ -132,11 +137,8 @@ class Requests(BaseModel):
     def note(self, entry: Logged) -> None:
         """Appends to the decision log, which keeps its last entries and counts all. A flood of messages that could not
         be used does not push out decisions."""
-        self.log.append(entry)
+        append(self.log, entry, lambda each: each.decision == "rejected")
         self.logged += 1
-        if len(self.log) > KEPT:
-            rejected = [index for index, each in enumerate(self.log) if each.decision == "rejected"]
-            del self.log[rejected[0] if len(rejected) > KEPT_REJECTED else 0]
 
     def check(self, message: Message, now: datetime, workflow_id: str) -> tuple[Request, bool]:
         """The request that a decision is for, and whether it only repeats what was decided.
@@ -169,6 +171,14 @@ class Requests(BaseModel):
         return "Open: " + " | ".join(lines[:6]) if lines else "Nothing is open in this run."
 
 
+def append(log: list[L], entry: L, is_rejected: Callable[[L], bool]) -> None:
+    """Appends to a log that keeps its last entries: of many rejected ones the oldest goes first."""
+    log.append(entry)
+    if len(log) > KEPT:
+        rejected = [index for index, each in enumerate(log) if is_rejected(each)]
+        del log[rejected[0] if len(rejected) > KEPT_REJECTED else 0]
+
+
 def decision_digest(message: Message) -> str:
     """What makes two decisions the same one: all of it but who sent it and their note."""
     text = json.dumps(message.model_dump(exclude={"by", "note", "reason"}), sort_keys=True)
@@ -194,12 +204,14 @@ def commands(request: Request, workflow_id: str) -> dict[str, str]:
         return {"approve": line("approve"), "deny": line("deny", reason="why not")}
     if request.kind == "question":
         asked = (request.call.arguments or {}) if request.call else {}
-        choices, schema = asked.get("choices"), asked.get("schema")
+        choices, schema = request.choices or asked.get("choices"), asked.get("schema")
         value = choices[0] if choices else example_of(schema) if schema else "your answer"
         return {"answer": line("answer", value=value)}
     if request.kind == "review":
         return {name: line("resolve", outcome=name) for name in ("happened", "not_happened", "give_up")}
-    return {"raise": command(workflow_id, "budget", {**(request.raise_to or {}), "by": request.decider})}
+    # whole numbers as such: those of turns are refused otherwise, and what was carried over has made 8 into 8.0
+    raised = {name: int(limit) if limit == int(limit) else limit for name, limit in (request.raise_to or {}).items()}
+    return {"raise": command(workflow_id, "budget", {**raised, "by": request.decider})}
 
 
 def shown(value: Any) -> Any:

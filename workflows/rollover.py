@@ -4,22 +4,21 @@ It happens between two turns or while the run waits, never while a tool or a mes
 told does not change by one byte.
 """
 
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows.messages import decode_json
+from workflows.receiving import MANY_UPDATES
 from workflows.state import WORKFLOW_VERSION, RunState
+
+S = TypeVar("S", bound=BaseModel)
 
 CARRIED = "perdure_state"
 """The key under which continue-as-new carries the state in the input."""
-
-MANY_UPDATES, MOST_UPDATES = 1800, 1980
-"""The server takes 2,000 updates of one execution: from the first number on it is time to roll over, at the second
-updates are refused, with the command that sends the same as a signal."""
 
 
 class RollOver(Exception):
@@ -72,14 +71,8 @@ class Rollover:
 
     def continue_as_new(self) -> NoReturn:
         """Ends this execution; the next one goes on with the state, on the current version."""
-        version = version_now()
-        self.state.busy_since, self.state.rolled_from = None, version
-        workflow.continue_as_new(
-            {CARRIED: self.state.model_dump(mode="json", exclude_defaults=True)},
-            initial_versioning_behavior=None
-            if version is None
-            else workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE,
-        )
+        self.state.busy_since, self.state.rolled_from = None, version_now()
+        continue_with(self.state)
 
 
 def version_now() -> str | None:
@@ -88,7 +81,17 @@ def version_now() -> str | None:
     return None if version is None else version.to_canonical_string()
 
 
-def carried(value: RawValue | None) -> RunState | None:
+def continue_with(state: BaseModel) -> NoReturn:
+    """Continues as new with the whole state, on the current version where the worker has one."""
+    workflow.continue_as_new(
+        {CARRIED: state.model_dump(mode="json", exclude_defaults=True)},
+        initial_versioning_behavior=None
+        if version_now() is None
+        else workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE,
+    )
+
+
+def carried(value: RawValue | None, kind: type[S]) -> S | None:
     """The state that continue-as-new carried; None when the input is an ordinary one. Raises ValueError that names the
     field of a state that does not fit."""
     if not workflow.info().continued_run_id:
@@ -99,12 +102,12 @@ def carried(value: RawValue | None) -> RunState | None:
         return None
     if not isinstance(body, dict) or CARRIED not in body:
         return None
-    return RunState.model_validate(body[CARRIED])
+    return kind.model_validate(body[CARRIED])
 
 
 def misfit(error: ValidationError) -> ApplicationError:
     """The failure of a run whose carried state this release cannot read."""
     fault = error.errors(include_input=False, include_url=False)[0]
     field = ".".join(str(part) for part in fault["loc"])
-    message = f"the state that was carried over does not fit RunState: field `{field}`: {fault['msg']}"
+    message = f"the state that was carried over does not fit {error.title}: field `{field}`: {fault['msg']}"
     return ApplicationError(message, type="IncompatiblePayload", non_retryable=True)

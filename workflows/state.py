@@ -5,13 +5,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from workflows.carried import Carried
 from workflows.child_records import ChildEnd
-from workflows.family import Family
 from workflows.fork_records import ForkPoint
 from workflows.keys import checkpoint_key
 from workflows.parking import PARKS as PARKS
-from workflows.records import Call, EffectRecord, Files, Head, Item, Limits, Opening, Problem, Turn, Usage
-from workflows.requests import KEPT, Requests, shown
+from workflows.records import Call, EffectRecord, Files, Head, Item, Limits, Opening, Turn, Usage
+from workflows.requests import KEPT, shown
 from workflows.session_records import Conclusion, Handoff
 from workflows.undoing_records import UndoStep
 from workflows.upgrade_records import Upgrading
@@ -20,8 +20,6 @@ WORKFLOW_VERSION = "1"
 STATE_SCHEMA = "1"
 RUNNING = ("workflow", "build_id")
 """What `versions` says of the worker that runs the workflow; the rest is the bundle's."""
-APPLIED = 100
-"""How many answered updates a run remembers, so that one that is sent again over a rollover is not applied twice."""
 
 
 class Used(BaseModel):
@@ -45,23 +43,18 @@ class Tail(BaseModel):
         del self.last[:-KEPT]
 
 
-class RunState(BaseModel):
-    """The position of a run between two workflow tasks. `opening` is absent only until the run has been opened."""
+class RunState(Carried[Opening]):
+    """The position of a run between two workflow tasks."""
 
-    branch: str
     branched: bool = False
-    opening: Opening | None = None
     head: Head | None = None
-    limits: Limits = Limits()
     turn: Turn | None = None
     answers: dict[str, Item] = Field(default_factory=dict)
     new: list[Item] = Field(default_factory=list)
     inbox: list[Item] = Field(default_factory=list)
     numbers: dict[str, int] = Field(default_factory=dict)
     used: Used = Field(default_factory=Used)
-    usage: Usage = Usage()
     session: int = 1
-    requests: Requests = Field(default_factory=Requests)
     effects: dict[str, EffectRecord] = Field(default_factory=dict)
     effects_total: int = 0
     abandoned: dict[str, EffectRecord] = Field(default_factory=dict)
@@ -69,8 +62,6 @@ class RunState(BaseModel):
     facts: list[Item] = Field(default_factory=list)
     steps: Tail = Field(default_factory=Tail)
     checkpoints: Tail = Field(default_factory=Tail)
-    paused: str | None = None
-    problem: Problem | None = None
     finishing: bool = False
     idle: bool = False
     bad_turns: int = 0
@@ -82,18 +73,9 @@ class RunState(BaseModel):
     base: str | None = None
     handoff_by: str | None = None
     handoff: dict[str, Any] | None = None
-    applied: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    rolled_from: str | None = None
     upgrade: Upgrading | None = None
     parent: ForkPoint | None = None
-    family: Family = Field(default_factory=Family)
     conclusion: Conclusion | None = None
-
-    @property
-    def opened(self) -> Opening:
-        """The opening of a run that is open."""
-        assert self.opening is not None, "the run is not open yet"
-        return self.opening
 
     @property
     def at(self) -> Head:
@@ -102,10 +84,9 @@ class RunState(BaseModel):
         return self.head
 
     def book_opening(self, opening: Opening) -> None:
-        """Books the opening. Limits that a person sent before it stand."""
-        sent = self.limits.model_dump(exclude_none=True)
-        self.opening, self.head, self.limits = opening, opening.head, opening.limits.model_copy(update=sent)
-        self.files = opening.files
+        """Books the opening, with its checkpoint."""
+        self.begin(opening, opening.limits)
+        self.head, self.files = opening.head, opening.files
         self.book_checkpoint(opening.head, "open", opening.bytes, opening.at, None)
 
     def book_turn(self, turn: Turn) -> None:
@@ -167,12 +148,6 @@ class RunState(BaseModel):
         """Those of paths that were left, then the run's own."""
         return [*self.abandoned.values(), *self.effects.values()]
 
-    def book_update(self, update_id: str, answer: dict[str, Any]) -> None:
-        """Remembers what an update was answered: a client that was cut off sends it again under the same id."""
-        self.applied[update_id] = answer
-        for name in list(self.applied)[:-APPLIED]:
-            del self.applied[name]
-
     def book_change(self, change: str | None) -> None:
         """Books that a call changed the workspace."""
         if change is not None:
@@ -231,14 +206,7 @@ class RunState(BaseModel):
 
     def used_now(self) -> dict[str, float]:
         """What is used of each limit, by this run and by its children that have ended."""
-        spent = self.family.spent
-        return {
-            "turns": self.used.turns + int(spent.get("turns", 0)),
-            "tokens": self.usage.input_tokens + self.usage.output_tokens,
-            "tool_calls": self.used.tool_calls + int(spent.get("tool_calls", 0)),
-            "cost_usd": self.usage.cost_usd,
-            "seconds": round(self.used.seconds + spent.get("seconds", 0), 3),
-        }
+        return self.spent(self.used.turns, self.used.tool_calls, self.used.seconds)
 
     def reached(self) -> dict[str, float]:
         """The limits that are reached, or would be passed by what the next model call costs at least."""
@@ -277,14 +245,6 @@ class RunState(BaseModel):
         if self.family.children:
             found.append("children")
         return list(dict.fromkeys(found))
-
-    def status(self) -> str:
-        """`parked`, `paused`, `waiting` or `running`."""
-        if self.problem is not None:
-            return "parked"
-        if self.paused is not None:
-            return "paused"
-        return "waiting" if self.waiting_on() else "running"
 
 
 def _futile(call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""`perdure pending`: what all runs ask of people; and finding the run that a code belongs to."""
+"""`perdure pending`: what all runs and projects ask of people; and finding the run that a code belongs to."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from workers.client import connect
 Item = dict[str, Any]
 AT_ONCE = 20
 QUERY_SECONDS = 10
-OPEN = "ExecutionStatus = 'Running' AND WorkflowType = 'AgentRun'"
+OPEN = "ExecutionStatus = 'Running' AND WorkflowType IN ('AgentRun', 'ProjectRun')"
 SHORTER = {
     "approval": "perdure approve {0}, perdure deny {0}",
     "question": "perdure answer {0} TEXT",
@@ -90,7 +90,11 @@ async def of_all(client: Client, every: bool = False) -> tuple[list[Item], list[
 
     ids = [workflow_id async for workflow_id in _ids(client, WAITING if narrow else OPEN)]
     answers = await asyncio.gather(*(one(workflow_id) for workflow_id in ids))
-    items = {(item["owner"], item["code"]): item for found, _ in answers for item in found}
+    items: dict[tuple[str, str], Item] = {}
+    for workflow_id, (found, _) in zip(ids, answers, strict=True):
+        for item in found:  # the owner's own word before that of those above it, which is cut
+            key = (item["owner"], item["code"])
+            items[key] = item if item["owner"] == workflow_id else items.get(key, item)
     silent = [workflow_id for _, without in answers for workflow_id in without]
     return sorted(items.values(), key=lambda item: (str(item["asked_at"]), str(item["code"]))), silent
 
@@ -145,7 +149,8 @@ def show(item: Item) -> None:
         arguments = {name: value for name, value in arguments.items() if name != "question" and value is not None}
     if arguments:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=1)
-        out.print(Text(indent(f"{item['tool']}: {plain(text)}", "  ")))
+        tool = f"{item['tool']}: " if item["tool"] else ""
+        out.print(Text(indent(f"{tool}{plain(text)}", "  ")))
     for line in item["commands"].values():
         print(f"  {line}")  # as it is, unwrapped, to be copied
     if item["kind"] in SHORTER:

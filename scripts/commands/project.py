@@ -164,7 +164,7 @@ async def view_of(client: Client, which: str) -> View | None:
         return None
     result: View = await handle.result()
     rest = {"task_list": result["tasks"], "handoffs": [], "pending": [], "waiting_on": [], "session": None}
-    return {**head, **result, **rest, "asked": None, "problem": None, "budget": {"limit": {}, "used": result["used"]}}
+    return {**head, **result, **rest, "problem": None, "budget": {"limit": {}, "used": result["used"]}}
 
 
 class Events:
@@ -188,8 +188,6 @@ class Events:
                 named = {name: task[name] for name in ("id", "title", "status")}
                 found.append({"event": "task", **named, "reasons": task["reasons"][-1:]})
         asked = {item["code"]: {"event": "asks", **item} for item in view["pending"]}
-        if view["asked"] is not None:
-            asked[f"{view['asked']['task']} {view['sessions']}"] = {"event": "asks", **view["asked"]}
         found += [item for code, item in asked.items() if code not in self._asked]
         self._asked |= asked.keys()
         if (state := headline(view)) != self._state:
@@ -225,8 +223,6 @@ def board(view: View) -> Group:
         text = plain(f"{mark} {task['id']}: {task['title']} ({task['status']}{tried})")
         rows.append(Text(text, style=STYLES.get(task["status"], "")))
     asks = [line for item in view["pending"] for line in _asking(item)]
-    if view["asked"] is not None:
-        asks += _asking(view["asked"])
     if view["problem"] is not None:
         asks.append(Text(plain(f"{view['problem']['message']}; {view['problem']['remedy']}"), style="red"))
     used = view["budget"]["used"]
@@ -237,7 +233,7 @@ def board(view: View) -> Group:
 
 def _asking(item: View) -> list[Text]:
     """What is asked, with the commands that decide it."""
-    head = f"{item['code']} {item['kind']}: {item['question']}" if "code" in item else f"What of {item['task']}?"
+    head = f"{item['code']} {item['kind']}: {item['question']}"
     return [Text(plain(head), style="yellow"), *(Text(plain(f"  {line}")) for line in item["commands"].values())]
 
 

@@ -167,7 +167,7 @@ async def show(project: WorkflowHandle[Any, Any], screen: Screen) -> None:
         if status is not None:
             screen.busy(f"{status['tasks'].get('passing', 0)} of {status['tasks']['total']} tasks pass")
             for request in await query(project, "pending") or []:
-                raise DemoError(f"a session asks, which is not in the script: {json.dumps(request)}")
+                raise DemoError(f"something is asked, which is not in the script: {json.dumps(request)}")
         await asyncio.sleep(0.5)
 
 

@@ -1,10 +1,14 @@
 """A small project in scripts: what its initializer, coders and evaluators do, with real files, git and tests."""
 
 import json
+import subprocess
 import threading
+from pathlib import Path
 from typing import Any
 
-from tests.integration.kit import Stack, call, say
+from temporalio.client import Client, WorkflowHandle
+
+from tests.integration.kit import Stack, call, executions, say
 
 Turns = list[dict[str, Any]]
 ROLES = ("initializer", "coder", "evaluator")
@@ -83,3 +87,62 @@ class Held:
     def release(self) -> None:
         """Lets it go."""
         self._free.set()
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git prints."""
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def repository(folder: Path) -> Path:
+    """An empty repository of a user."""
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", str(folder)], check=True)
+    return folder
+
+
+async def start(stack: Stack, client: Client, name: str = "", **value: Any) -> WorkflowHandle[Any, dict[str, Any]]:
+    """Starts a project."""
+    name = name or f"{stack.name[:40]}-project"
+    stack.runs.append(name)
+    await client.start_workflow("ProjectRun", {"brief": "Sums", **value}, id=name, task_queue=stack.name)
+    return client.get_workflow_handle(name, result_type=dict)
+
+
+async def waits(project: WorkflowHandle[Any, Any], kind: str) -> bool:
+    """Whether a project waits for that."""
+    return kind in (await project.query("status"))["waiting_on"]
+
+
+async def send(project: WorkflowHandle[Any, Any], name: str, **body: Any) -> Any:
+    """Sends an update by ann."""
+    return await project.execute_update(name, {"by": "ann", **body})
+
+
+async def asked_by(stack: Stack, project: WorkflowHandle[Any, Any]) -> list[dict[str, Any]]:
+    """What `perdure pending` shows of a project."""
+    listed = json.loads((await stack.shell("perdure pending --json")).stdout)
+    return [item for item in listed if item["owner"] == project.id]
+
+
+async def shell(stack: Stack, line: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    """A line under bash, which ends with this code."""
+    done = await stack.shell(line)
+    assert done.returncode == code, f"{line}: {done.returncode} {done.stdout} {done.stderr}"
+    return done
+
+
+async def parked_on(project: WorkflowHandle[Any, Any], said: str) -> bool:
+    """Whether a project is parked, and why."""
+    return said in ((await project.query("status"))["problem"] or {"message": ""})["message"]
+
+
+async def rolled(client: Client, name: str) -> bool:
+    return len(await executions(client, name)) == 2
+
+
+async def waits_for_resume(project: WorkflowHandle[Any, Any]) -> bool:
+    """Whether a project is paused between two sessions."""
+    status = await project.query("status")
+    return status["status"] == "paused" and status["session"] is None

@@ -9,8 +9,7 @@ from temporalio.exceptions import CancelledError
 from activities import handing, project_repository
 from activities.world import World
 from tests.integration.kit import Stack, say, until
-from tests.integration.projects import plan, roles, told, work
-from tests.integration.test_projects import rolled, send, start, waits
+from tests.integration.projects import plan, roles, rolled, send, start, told, waits, work
 from tests.isolation import isolation
 from workflows.records import Files, Workspace
 
@@ -60,7 +59,7 @@ async def test_a_project_that_is_parked_rolls_over_and_still_waits_for_a_word(st
         assert stack.requests("plan") == planned
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await send(project, "approve", code="K7Q2")
-        assert "no session asks for K7Q2" in str(refused.value.cause)
+        assert "neither the project nor a session asks for K7Q2" in str(refused.value.cause)
         await project.cancel()
         with pytest.raises(WorkflowFailureError):
             await asyncio.wait_for(project.result(), 60)

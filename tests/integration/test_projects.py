@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +10,26 @@ from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
     WorkflowFailureError,
-    WorkflowHandle,
-    WorkflowUpdateFailedError,
 )
 
-from tests.integration.kit import Stack, executions, say, until
-from tests.integration.projects import Held, grade, plan, roles, told, work
+from tests.integration.kit import Stack, until
+from tests.integration.projects import (
+    Held,
+    git,
+    grade,
+    plan,
+    repository,
+    roles,
+    rolled,
+    send,
+    start,
+    told,
+    waits_for_resume,
+    work,
+)
 from tests.isolation import isolation
 
 pytestmark = [isolation, pytest.mark.all]
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """What git prints."""
-    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def repository(folder: Path) -> Path:
-    """An empty repository of a user."""
-    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", str(folder)], check=True)
-    return folder
-
-
-async def start(stack: Stack, client: Client, name: str = "", **value: Any) -> WorkflowHandle[Any, dict[str, Any]]:
-    """Starts a project."""
-    name = name or f"{stack.name[:40]}-project"
-    stack.runs.append(name)
-    await client.start_workflow("ProjectRun", {"brief": "Sums", **value}, id=name, task_queue=stack.name)
-    return client.get_workflow_handle(name, result_type=dict)
 
 
 async def test_a_project_of_two_tasks_is_built_in_the_users_repository(
@@ -67,6 +56,8 @@ async def test_a_project_of_two_tasks_is_built_in_the_users_repository(
         ("evaluator", "times", True),
     ]
     branch = result["branch"]
+    by_task = "--format=%(trailers:key=Task,valueonly,separator=%x2c)"
+    assert git(mine, "log", "--reverse", by_task, branch).split() == ["add", "times"]
     assert git(mine, "rev-parse", branch).strip() == result["commit"]
     subjects = git(mine, "log", "--reverse", "--format=%s", branch).splitlines()
     assert [line for line in subjects if not line.startswith("tasks.json")] == [
@@ -77,16 +68,6 @@ async def test_a_project_of_two_tasks_is_built_in_the_users_repository(
     listed = json.loads(git(mine, "show", f"{branch}:tasks.json"))["tasks"]
     assert [task["status"] for task in listed] == ["passing", "passing"]
     assert result["usage"]["requests"] == 3 + 2 * 4 + 2 * 2
-
-
-async def waits(project: WorkflowHandle[Any, Any], kind: str) -> bool:
-    """Whether a project waits for that."""
-    return kind in (await project.query("status"))["waiting_on"]
-
-
-async def send(project: WorkflowHandle[Any, Any], name: str, **body: Any) -> Any:
-    """Sends an update by ann."""
-    return await project.execute_update(name, {"by": "ann", **body})
 
 
 async def test_what_is_rejected_is_mended_and_what_breaks_later_is_found_by_its_checks(
@@ -129,38 +110,6 @@ async def test_what_is_rejected_is_mended_and_what_breaks_later_is_found_by_its_
         ("evaluator", "add", True),
     ]
     assert [entry["what"] for entry in result["log"]] == ["flipped"]
-
-
-async def test_a_task_that_is_rejected_too_often_is_a_persons_and_so_are_order_and_budget(
-    stack: Stack, client: Client
-) -> None:
-    told(stack, "plan", plan("add", "times", "minus"), "Prepare this project")
-    told(stack, "add", [say("I cannot")], "Do the task `add`")
-    told(stack, "minus", work("minus", "a - b", -1), "Do the task `minus`")
-    told(stack, "grade-minus", grade("minus"), "Grade the task `minus`")
-    bundles = roles(stack, project={"tries": 2})
-    stack.serve_model()
-    async with stack.worker():
-        project = await start(stack, client, bundles=bundles, budget={"turns": 4, "wait": "1h"})
-        await until(lambda: waits(project, "budget"), 60)
-        with pytest.raises(WorkflowUpdateFailedError) as refused:
-            await send(project, "drop", task="nothing")
-        assert "there are: add, times, minus" in str(refused.value.cause)
-        await send(project, "reorder", tasks=["add", "minus"])
-        await send(project, "budget", turns=100)
-        await until(lambda: waits(project, "task"), 60)
-        status = await project.query("status")
-        assert status["asked"]["task"] == "add"
-        assert (await stack.shell(status["asked"]["commands"]["accept"])).returncode == 0
-        await send(project, "drop", task="times", reason="not needed")
-        result = await asyncio.wait_for(project.result(), 100)
-    assert result["status"] == "completed"
-    assert [(task["id"], task["status"]) for task in result["tasks"]] == [
-        ("add", "passing"),
-        ("minus", "passing"),
-        ("times", "dropped"),
-    ]
-    assert [entry["what"] for entry in result["log"]] == ["reorder", "budget", "accept", "drop"]
 
 
 async def test_a_rollover_and_a_reset_find_the_session_at_work(stack: Stack, client: Client) -> None:
@@ -223,31 +172,6 @@ async def test_a_fork_begins_between_two_tasks_with_a_clone_of_its_own(
     assert git(mine, "rev-parse", forked["branch"]).strip() == forked["commit"] != result["commit"]
 
 
-async def test_what_somebody_can_mend_parks_the_project_until_a_person_says_so(
-    stack: Stack, client: Client, tmp_path: Path
-) -> None:
-    told(stack, "plan", [say("no plan today")], "Prepare this project")
-    told(stack, "plan-2", plan("add"), "Prepare this project", "no file spec.md", "bob: try again")
-    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
-    told(stack, "grade-add", [say(json.dumps({"passing": "maybe"}))], "Grade the task `add`")
-    bundles, mine = roles(stack, project={"tries": 1}), tmp_path / "mine"
-    stack.serve_model()
-    async with stack.worker():
-        project = await start(stack, client, bundles=bundles, repository=str(mine))
-        await until(lambda: waits(project, "repository"), 60)
-        assert "there is no folder" in (await project.query("status"))["problem"]["message"]
-        repository(mine)
-        await send(project, "resume")
-        await until(lambda: waits(project, "message"), 60)
-        assert "no file spec.md" in (await project.query("status"))["problem"]["message"]
-        await project.execute_update("message", {"text": "try again", "by": "bob"})
-        await send(project, "resume")
-        await until(lambda: parked_on(project, "gave no grade"), 60)
-        await send(project, "accept", task="add")
-        result = await asyncio.wait_for(project.result(), 60)
-    assert (result["status"], result["sessions"]) == ("completed", 4)
-
-
 async def test_a_cancelled_project_cancels_its_session(stack: Stack, client: Client) -> None:
     told(stack, "plan", plan("add"), "Prepare this project")
     held, bundles = Held("plan"), roles(stack)
@@ -282,18 +206,3 @@ async def test_a_wrong_start_fails_at_once_with_the_fields_name(
         with pytest.raises(WorkflowFailureError) as failed:
             await asyncio.wait_for(project.result(), 60)
     assert said in str(failed.value.cause)
-
-
-async def parked_on(project: WorkflowHandle[Any, Any], said: str) -> bool:
-    """Whether a project is parked, and why."""
-    return said in ((await project.query("status"))["problem"] or {"message": ""})["message"]
-
-
-async def rolled(client: Client, name: str) -> bool:
-    return len(await executions(client, name)) == 2
-
-
-async def waits_for_resume(project: WorkflowHandle[Any, Any]) -> bool:
-    """Whether a project is paused between two sessions."""
-    status = await project.query("status")
-    return status["status"] == "paused" and status["session"] is None

@@ -207,3 +207,11 @@ def test_no_text_breaks_out_of_its_block(text: str) -> None:
 
 def test_commands_name_who_may_decide() -> None:
     assert '"by": "bob"' in commands(request(decider="bob"), "run")["approve"]
+
+
+def test_the_command_that_raises_a_limit_is_taken_after_a_rollover_too() -> None:
+    asked = Request(code="K7Q2", kind="budget", question="?", asked_at=NOW, raise_to={"turns": 8, "cost_usd": 0.5})
+    carried = Request.model_validate(asked.model_dump(mode="json"))
+    body = json.loads(shlex.split(commands(carried, "run-83")["raise"])[-1])
+    assert Budget.model_validate(body).turns == 8
+    assert body["cost_usd"] == 0.5
