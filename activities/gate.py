@@ -108,6 +108,7 @@ class Gate:
             attempt=activity.info().attempt,
             approved_by=request.approved_by,
             options=manifest.file.options.get(tool.name, {}),
+            trailers=request.trailers,
             private_hosts=self._world.private_hosts,
             credentials={} if tool.local or tool.module == MEMORY_TOOLS else self._world.credentials,
             memory=self._world.memory_for(tool),

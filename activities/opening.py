@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints
 from temporalio import activity
 from temporalio.common import RawValue
 
@@ -11,16 +11,16 @@ from activities.canonical import digest, preview
 from activities.checkpoints import Checkpoint, Inputs, now_iso
 from activities.durations import Seconds
 from activities.edits import INPUTS
-from activities.errors import InvalidInput
 from activities.fork_input import ForkInput, Nothing, pinned
 from activities.handing import hand_over
 from activities.manifest import Caps, Manifest
 from activities.schemas import check_schema
+from activities.starting import read_start
 from activities.world import World
 from workflows.catalog import OPEN
 from workflows.keys import thread_name
 from workflows.lineage import Parent
-from workflows.messages import Amount, Count, Name, decode_json, explain, type_name
+from workflows.messages import Amount, Count, Name
 from workflows.records import Files, Limits, Opening, OpenRequest, Repeat, Workspace
 
 EXAMPLE = """temporal workflow start --type AgentRun --task-queue perdure --input '{"goal": "what to do"}'"""
@@ -51,8 +51,12 @@ class Given(Workspace):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+TrailerName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z-]{0,30}$")]
+TrailerValue = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
+
+
 class RunInput(BaseModel):
-    """What a run may be started with."""
+    """What a run may be started with. `trailers`: what its commits say at their end, as `Task: parse-dates`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -67,6 +71,7 @@ class RunInput(BaseModel):
     fork: ForkInput | None = None
     parent: Lineage | None = None
     workspace: Given | None = None
+    trailers: dict[TrailerName, TrailerValue] = {}
 
 
 class OpenActivities:
@@ -111,6 +116,7 @@ class OpenActivities:
             parent=wanted.parent,
             depth_left=depth_left(manifest, wanted.parent),
             files=files,
+            trailers=dict(wanted.trailers),
         )
 
     async def _first_checkpoint(
@@ -149,26 +155,14 @@ async def starter() -> str:
 
 def read_input(request: OpenRequest, payload: RawValue) -> RunInput:
     """The input, or InvalidInput that names the field."""
-    try:
-        if request.cron:
-            raise ValueError("a cron schedule is not supported: use a Schedule (temporal schedule create)")
-        if request.payloads != 1:
-            raise ValueError(f"one input is wanted, {request.payloads} were given")
-        value = decode_json(payload)
-        if isinstance(value, str):
-            value = {"goal": value}
-        if not isinstance(value, dict):
-            raise ValueError(f"a goal (string) or an object is wanted, not {type_name(value)}")
-        wanted = RunInput.model_validate(value)
-        check_combination(wanted)
-        if wanted.output_schema is not None:
-            check_output_schema(wanted.output_schema)
-        return wanted
-    except ValidationError as error:
-        reason = explain(error)
-    except ValueError as error:
-        reason = str(error)
-    raise InvalidInput(f"{reason}. Start it like this: {EXAMPLE}")
+    return read_start(request, payload, RunInput, "goal", check_fields, EXAMPLE)
+
+
+def check_fields(wanted: RunInput) -> None:
+    """Raises ValueError for what each field alone does not tell."""
+    check_combination(wanted)
+    if wanted.output_schema is not None:
+        check_output_schema(wanted.output_schema)
 
 
 def check_combination(wanted: RunInput) -> None:

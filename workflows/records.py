@@ -122,7 +122,8 @@ class Opening(Record):
 
     `ancestry`: the threads that this one was forked from; `repeat`: what an equal request made there, or before a
     reset, means. `parent`: whom it works for; `depth_left`: how many levels of sub-agents may be below it.
-    `shows_digest`: the bundle's digest is among its search attributes. `files`: the workspace that it was given.
+    `shows_digest`: the bundle's digest is among its search attributes. `files`: the workspace that it was given;
+    `trailers`: what its commits say at their end.
     """
 
     thread: str
@@ -153,6 +154,7 @@ class Opening(Record):
     parent: Parent | None = None
     depth_left: int = 0
     files: Files = Files()
+    trailers: dict[str, str] = Field(default_factory=dict)
 
 
 class Call(Record):
@@ -252,7 +254,8 @@ class Resolution(Record):
 
 class ToolRequest(Record):
     """Input of `tool.run`, `tool.read` and `effect.doubt`. The arguments are those of call `id` in checkpoint `head`,
-    unless a person edited them: then `edited` is the body that holds the new ones. `doubt`: why nobody knows."""
+    unless a person edited them: then `edited` is the body that holds the new ones. `doubt`: why nobody knows.
+    `trailers`: what a commit says at its end."""
 
     thread: str
     branch: str
@@ -265,6 +268,7 @@ class ToolRequest(Record):
     doubt: str = ""
     files: Files = Files()
     terms: Terms | None = None
+    trailers: dict[str, str] = Field(default_factory=dict)
 
 
 class ToolAnswer(Record):

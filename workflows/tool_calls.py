@@ -107,6 +107,7 @@ class ToolCalls(Delegation):
             resolution=review.resolution if review else None,
             files=self.state.files,
             terms=terms,
+            trailers=self.state.opened.trailers,
         )
         self.busy += 1
         try:

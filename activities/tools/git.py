@@ -79,7 +79,8 @@ def git_commit(message: str, *, op: Operation) -> Commit:
     run_git(op, "add", "--all", "--", ".", _HALF_WRITTEN, write=True)
     if run_git(op, "diff", "--cached", "--quiet", check=False).code == 0:
         raise ToolError("there is nothing to commit: no file differs from the last commit")
-    text = f"{message.strip()}\n\n{TRAILER}: {op.operation_id}"
+    trailers = {**op.trailers, TRAILER: op.operation_id}
+    text = "\n".join([message.strip(), "", *(f"{name}: {value}" for name, value in trailers.items())])
     flags = ("--quiet", "--cleanup=whitespace", "--no-gpg-sign")
     ran = run_git(op, "commit", *flags, f"--message={text}", write=True, check=False)
     made = find_commit(op)

@@ -49,8 +49,9 @@ class Operation:
     `idempotency_key` is what to send to a side that honours keys; `arguments` are final: validated, defaults filled in,
     JSON values; `attempt` counts from 1; `approved_by` is who said yes, if anybody was asked; `workspace` is the run's
     own folder; `options` is the bundle's section for this tool; `private_hosts` are the private places that `fetch` may
-    reach. `credentials` are not shown by `repr`: take them by `credential`. `memory` is for the tools that remember,
-    `starter` for the one that delegates; no other gets them, and they stay in this process.
+    reach; `trailers` what a commit says at its end. `credentials` are not shown by `repr`: take them by `credential`.
+    `memory` is for the tools that remember, `starter` for the one that delegates; no other gets them, and they stay in
+    this process.
     """
 
     operation_id: str
@@ -63,6 +64,7 @@ class Operation:
     approved_by: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     private_hosts: tuple[str, ...] = ()
+    trailers: Mapping[str, str] = field(default_factory=dict)
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     memory: Recollection | None = field(default=None, repr=False, compare=False)
     starter: Starter | None = field(default=None, repr=False, compare=False)

@@ -1,6 +1,7 @@
 """The repository of the workspace: commits that are found again, and no way out of the workspace."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,13 @@ def call(tool: Tool, workspace: Path, number: int = 99, /, **arguments: Any) -> 
 def git(workspace: Path, *arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=workspace, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def test_a_commit_says_at_its_end_what_it_belongs_to(workspace: Path) -> None:
+    op = replace(operation(workspace, 1), trailers={"Task": "parse-dates"})
+    git_commit(message="First\n\nTask: another", op=op)
+    assert git(workspace, "log", "--format=%(trailers:key=Task,valueonly)") == "parse-dates"
+    assert find_commit(operation(workspace, 1)) is not None
 
 
 def test_a_commit_is_found_by_its_operation_and_by_no_other(workspace: Path) -> None:
