@@ -49,7 +49,11 @@ async def start_child(client: Client, wanted: ChildStart, queue: str, attributes
     if child is not None:
         return child
     limits = Limits.model_validate(wanted.given.get("budget", {}))
-    kept = {"asked": _asked(wanted), "limits": limits.model_dump(exclude_none=True), "on_close": wanted.on_close}
+    kept = {
+        "asked": wanted.asked or _asked(wanted),
+        "limits": limits.model_dump(exclude_none=True),
+        "on_close": wanted.on_close,
+    }
     pairs = [SearchAttributePair(PARENT, wanted.parent.workflow_id)] if attributes else []
     try:
         handle = await client.start_workflow(
@@ -77,7 +81,7 @@ async def find_child(client: Client, wanted: ChildStart) -> Child | None:
     if described is None:
         return None
     kept = await described.memo_value(MEMO, None, type_hint=dict)
-    if not kept or kept.get("asked") != _asked(wanted):
+    if not kept or kept.get("asked") not in (wanted.asked or _asked(wanted), _asked(wanted)):
         raise ToolError(f"the workflow id {wanted.child} belongs to another run; no sub-agent was started")
     run = described.raw_info.first_run_id or described.run_id
     return Child(workflow_id=wanted.child, run=run, limits=kept["limits"], on_close=kept["on_close"])

@@ -30,6 +30,9 @@ from workflows.tasks import Task
 SHOWN = 1200
 """Characters of a command's output that a reason holds: how it ends says why it failed."""
 
+PLAN_BYTES = 200_000
+"""The longest `tasks.json`: a project carries it, and tells it."""
+
 Line = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 
 
@@ -86,6 +89,8 @@ class CheckActivities:
         for name in ("spec.md", TASKS):
             if name not in listing or listing[name].sha256 is None:
                 return Plan(refused=f"there is no file {name} in the workspace")
+        if listing[TASKS].bytes > PLAN_BYTES:
+            return Plan(refused=f"{TASKS} is longer than {PLAN_BYTES} bytes: say less, or plan fewer tasks")
         try:
             return Plan(tasks=planned((await spaces.content(where.thread, listing[TASKS])).decode("utf-8")))
         except ValidationError as error:
@@ -108,6 +113,7 @@ def checked(op: Operation, request: CheckRequest, place: Place) -> Checked:
         if git.is_repository(op):
             commit = head(op)
         loose = _loose(op) if request.finished and commit else ""
+        unfit = _unfit(op, request.since, commit)
     except (ToolError, ToolTimeout) as error:
         raise RepositoryUnavailable(f"git does not answer in a copy of the workspace: {error}") from None
     for task in request.tasks:
@@ -116,7 +122,7 @@ def checked(op: Operation, request: CheckRequest, place: Place) -> Checked:
             why = "nothing is committed" if commit is None else loose or None
         if why is not None:
             broken[task.id] = why
-    return Checked(broken=broken, commit=commit)
+    return Checked(broken=broken, commit=commit, unfit=unfit)
 
 
 def _why(op: Operation, task: Task, place: Place, seconds: float) -> str | None:
@@ -131,6 +137,18 @@ def _why(op: Operation, task: Task, place: Place, seconds: float) -> str | None:
             ended = f"was killed after {seconds:g} s" if ran.code is None else f"ended with exit code {ran.code}"
             return f"{shown} {ended}: …{ran.said.strip()[-SHOWN:]}"
     return None
+
+
+def _unfit(op: Operation, since: str | None, commit: str | None) -> str:
+    """How the history that the session was given has been bent."""
+    if since is None:
+        return ""
+    kept = commit and git.run_git(op, "merge-base", "--is-ancestor", since, "HEAD", check=False).code == 0
+    if not kept:
+        return f"history was rewritten: {since[:12]}, which the session began with, is not below HEAD. Only add commits"
+    if git.run_git(op, "rev-list", "--min-parents=2", "--max-count=1", f"{since}..HEAD").said.strip():
+        return "a merge was committed; the history of a project is one line. Only add plain commits"
+    return ""
 
 
 def _loose(op: Operation) -> str:

@@ -14,7 +14,7 @@ from activities.handing import hand_over
 from activities.manifest import Manifest
 from activities.opening import starter
 from activities.project_input import ProjectFork, ProjectInput, RoleNames, local_path, read_project
-from activities.project_repository import clone
+from activities.project_repository import branch_for, clone, whole
 from activities.world import World
 from workflows.catalog import PROJECT_OPEN
 from workflows.keys import folder, safe_id, thread_name
@@ -39,6 +39,9 @@ class ProjectOpenActivities:
             repository, held = begun.pop("repository"), begun.pop("roles")
             if wanted.repository is not None:
                 repository = str(local_path(wanted.repository))
+            target = f"perdure/{safe_id(request.workflow_id)}"
+            if repository is not None:
+                target = await asyncio.to_thread(branch_for, Path(repository), safe_id(request.workflow_id), thread)
             roles, manifest = await self._roles(wanted.bundles, held)
             file, rules, budget = manifest.file, manifest.file.project, wanted.budget
             return ProjectOpening(
@@ -48,7 +51,7 @@ class ProjectOpenActivities:
                 limits=Limits(**budget.model_dump(include=set(Limits.model_fields))),
                 budget_wait=file.budget.wait if budget.wait is None else budget.wait,
                 repository=repository,
-                target=f"perdure/{safe_id(request.workflow_id)}",
+                target=target,
                 requester=wanted.by or await starter(),
                 search_attributes=self._world.has_search_attributes,
                 history_events=file.limits.history_events,
@@ -113,6 +116,7 @@ class ProjectOpenActivities:
         await asyncio.to_thread(_empty, root)
         await asyncio.to_thread(clone, source, root)
         taken = await self._world.workspaces.snapshot(thread, Files(), "open")
+        whole(taken)
         return Files() if taken.change is None else Files().plus(taken.change)
 
 

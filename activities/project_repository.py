@@ -23,6 +23,7 @@ from activities.tools import git, sandbox
 from activities.tools.confined import folder, replace
 from activities.tools.errors import ToolError, ToolTimeout
 from activities.tools.operation import Operation
+from activities.workspaces import MOST_BYTES, Snapshot
 from activities.world import World
 from workflows.catalog import PROJECT_KEEP
 from workflows.keys import operation_id
@@ -52,6 +53,7 @@ class KeepActivities:
             op = operation(thread, f"tasks.json:{request.number}", world.workspaces.path(thread))
             commit = await asyncio.to_thread(_keep, op, request)
             taken = await world.workspaces.snapshot(thread, files, at)
+            whole(taken)
             files = files if taken.change is None else files.plus(taken.change)
             if request.repository is not None:
                 await asyncio.to_thread(deliver, op, Path(request.repository), request.target)
@@ -111,6 +113,17 @@ def head(op: Operation) -> str | None:
     return ran.said.strip() if ran.code == 0 else None
 
 
+def branch_for(repository: Path, project: str, thread: str) -> str:
+    """The branch to deliver to: `perdure/<project>`, which an earlier project of that workflow id may have left; then
+    with the start of this one. Raises RepositoryUnavailable."""
+    name = f"perdure/{project}"
+    if not _trusted(repository, "for-each-ref", "--format=%(refname)", f"refs/heads/{name}").strip():
+        return name
+    own = f"--grep={git.TRAILER}: {thread}:"
+    mine = _trusted(repository, "log", "--max-count=1", "--format=%H", "--fixed-strings", own, f"refs/heads/{name}")
+    return name if mine.strip() else f"{name}-{thread.rpartition('.')[2]}"
+
+
 def clone(source: Path, target: Path) -> None:
     """Clones a user's repository into an empty folder. Raises RepositoryUnavailable."""
     _trusted(source, "clone", "--quiet", "--no-hardlinks", "--template=", "--", str(source), str(target))
@@ -124,15 +137,26 @@ def deliver(op: Operation, repository: Path, target: str) -> None:
         git.run_git(op, "bundle", "create", "--quiet", PARCEL, "HEAD", write=True)
         if parcel.is_symlink():
             raise RepositoryUnavailable(f"{PARCEL} is a link")
-        _trusted(repository, "fetch", "--quiet", "--no-tags", "--", str(parcel), f"+HEAD:refs/heads/{target}")
+        quietly = ("--quiet", "--no-tags", "--no-write-fetch-head")
+        _trusted(repository, "fetch", *quietly, "--", str(parcel), f"+HEAD:refs/heads/{target}")
     except (ToolError, ToolTimeout) as error:
         raise RepositoryUnavailable(f"the commits cannot be packed: {error}") from None
     finally:
         parcel.unlink(missing_ok=True)
 
 
-def _trusted(where: Path, *arguments: str) -> None:
-    """git as the worker, in a folder that no agent writes to, or has not written to yet."""
+def whole(taken: Snapshot) -> None:
+    """Raises RepositoryUnavailable where a file of the repository itself is too large to be kept: without it, it is
+    broken on every other machine."""
+    if lost := [path for path in taken.too_large if path.startswith(".git/")]:
+        raise RepositoryUnavailable(
+            f"{lost[0]} is larger than {MOST_BYTES // 10**6} MB, which is not kept: repack the repository into smaller"
+            " packs (git repack -a -d --max-pack-size=90m), or give one with less history"
+        )
+
+
+def _trusted(where: Path, *arguments: str) -> str:
+    """What git says, run as the worker in a folder that no agent writes to, or has not written to yet."""
     environment = {
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
         "HOME": "/nonexistent",
@@ -143,7 +167,8 @@ def _trusted(where: Path, *arguments: str) -> None:
     }
     if not where.is_dir():
         raise RepositoryUnavailable(f"there is no folder {where} on this worker")
-    command = ["git", "-c", "safe.directory=*", "-c", f"core.hooksPath={os.devnull}", *arguments]
+    settings = ("safe.directory=*", f"core.hooksPath={os.devnull}", "gc.auto=0", "maintenance.auto=false")
+    command = ["git", *(part for each in settings for part in ("-c", each)), *arguments]
     try:
         done = subprocess.run(
             command,
@@ -159,3 +184,4 @@ def _trusted(where: Path, *arguments: str) -> None:
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip()[-1000:]
         raise RepositoryUnavailable(f"git {arguments[0]} in {where}: {said}")
+    return done.stdout.decode("utf-8", "replace")

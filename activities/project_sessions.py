@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio import activity
 
+from activities.canonical import digest
 from activities.children import end_of, short, start_child
 from activities.errors import cut
 from activities.project_goals import GRADE_SCHEMA, goal_of
@@ -23,6 +24,8 @@ from workflows.project_records import Grade, SessionEnd, SessionEndRequest, Sess
 from workflows.records import Workspace
 
 SAID_BYTES = 4000
+TASK = "Task"
+"""The trailer by which the commits of a task are found."""
 DEPTH = 10
 """Levels of sub-agents below a session: as many as its bundle allows."""
 
@@ -70,11 +73,20 @@ def _wanted(request: SessionRequest, brief: str, name: str) -> ChildStart:
         "budget": {**request.grant.model_dump(exclude_none=True), "wait": 0},
         "workspace": request.workspace.model_dump(mode="json"),
     }
+    if request.role == "coder" and request.task is not None:
+        given["trailers"] = {TASK: request.task.id}
     if request.role == "evaluator":
         given["output_schema"] = GRADE_SCHEMA
     if request.requester:
         given["by"] = request.requester
-    return ChildStart(child=name, given=given, parent=Parent(workflow_id=project, run=request.run, depth_left=DEPTH))
+    parent = Parent(workflow_id=project, run=request.run, depth_left=DEPTH)
+    return ChildStart(child=name, given=given, parent=parent, asked=_asked(request, project))
+
+
+def _asked(request: SessionRequest, project: str) -> str:
+    """What makes two sessions the same one: all that it is told of, in whatever words; not what there is to spend."""
+    told = request.model_dump(mode="json", exclude_defaults=True, exclude={"branch", "grant", "requester"})
+    return digest([project, told])
 
 
 def grade_of(structured: Any) -> Grade | None:

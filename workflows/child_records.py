@@ -12,12 +12,14 @@ REPORTED = 20
 
 
 class ChildStart(Record):
-    """A child that is to be started: `given` is its input, as a person would give it, without `parent`."""
+    """A child that is to be started: `given` is its input, as a person would give it, without `parent`. `asked`: what
+    makes two starts the same one, where the words of `given` are a release's own."""
 
     child: str
     given: dict[str, Any]
     parent: Parent
     on_close: OnClose = "cancel"
+    asked: str | None = None
 
 
 class ChildRequest(Record):

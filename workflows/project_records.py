@@ -132,7 +132,7 @@ class Plan(Record):
 
 class CheckRequest(Record):
     """Input of `project.check`: whose check commands to run on a copy of which files. `bundle`: the coder's, for what
-    commands may read. `finished`: everything has to be committed, too."""
+    commands may read. `finished`: everything has to be committed, too. `since`: the commit a session began with."""
 
     thread: str
     workspace: Workspace
@@ -140,13 +140,16 @@ class CheckRequest(Record):
     bundle: str
     seconds: float
     finished: bool = False
+    since: str | None = None
 
 
 class Checked(Record):
-    """Output of `project.check`: of each task that does not pass, why. `commit`: where the repository stands."""
+    """Output of `project.check`: of each task that does not pass, why. `commit`: where the repository stands. `unfit`:
+    why the next session cannot go on from these files."""
 
     broken: dict[str, str] = Field(default_factory=dict)
     commit: str | None = None
+    unfit: str = ""
 
 
 class KeepRequest(Record):

@@ -21,7 +21,7 @@ from workflows.project_records import (
     SessionRequest,
 )
 from workflows.project_state import SAID, Session
-from workflows.records import Limits
+from workflows.records import Limits, Workspace
 from workflows.rollover import RollOver
 from workflows.tasks import Step, Task
 from workflows.undoing import evicted
@@ -75,7 +75,8 @@ class ProjectSteps(ProjectGates):
         child = await self.mendable(lambda: catalog.PROJECT_SESSION.run(request, summary=about[:100]))
         session.child = child
         state.family.adopt(str(session.number), child)
-        state.inbox = state.inbox[said:]
+        if session.role != "evaluator":  # it is told too, and who builds has to be
+            state.inbox = state.inbox[said:]
         self.publish()
 
     def _last_word(self) -> str:
@@ -134,14 +135,15 @@ class ProjectSteps(ProjectGates):
             if task.status == "open":
                 state.course.worked(task.id, None, False, f"the session failed: {end.said}")
             return
-        state.workspace = end.workspace
-        checked = await self._checks([task], finished=True)
-        state.commit = checked.commit or state.commit
-        why = checked.broken.get(task.id)
-        self._hand_off(session, end, checked.commit, why is None, [why] if why else [])
+        checked = await self._checks([task], end.workspace, finished=True)
+        why = checked.unfit or checked.broken.get(task.id)
+        commit = None if checked.unfit else checked.commit
+        if not checked.unfit:
+            state.workspace, state.commit = end.workspace, commit or state.commit
+        self._hand_off(session, end, commit, why is None, [why] if why else [])
         cut_short = end.status == "budget_exhausted" and self._spent(end)
         if task.status == "open" and not (why and cut_short):  # else it was dropped or decided on meanwhile
-            state.course.worked(task.id, checked.commit, why is None, why or "")
+            state.course.worked(task.id, commit, why is None, why or "")
 
     def _spent(self, end: SessionEnd) -> bool:
         """Whether the project's own budget ended the session: then it goes on with the same task when there is more."""
@@ -200,7 +202,7 @@ class ProjectSteps(ProjectGates):
     async def verify(self, tasks: list[str]) -> None:
         """Passing tasks are checked again, by their commands."""
         wanted = [self.project.course.task(each) for each in tasks[:CHECKED_AT_ONCE]]
-        checked = await self._checks(wanted)
+        checked = await self._checks(wanted, self.project.files)
         still = [task.id for task in wanted if task.status == "passing"]
         for name, why in checked.broken.items():
             if name in still:
@@ -209,15 +211,16 @@ class ProjectSteps(ProjectGates):
         self.project.trim()
         self.publish()
 
-    async def _checks(self, tasks: list[Task], finished: bool = False) -> Checked:
-        opening, state = self.project.opened, self.project
+    async def _checks(self, tasks: list[Task], files: Workspace, finished: bool = False) -> Checked:
+        opening = self.project.opened
         request = CheckRequest(
             thread=opening.thread,
-            workspace=state.files,
+            workspace=files,
             tasks=[task.model_copy(update={"reasons": []}) for task in tasks],
             bundle=opening.roles.coder.digest,
             seconds=opening.terms.check,
             finished=finished,
+            since=self.project.commit if finished else None,
         )
         commands = sum(len(task.checks) for task in tasks)
         names = ", ".join(task.id for task in tasks)

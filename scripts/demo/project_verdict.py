@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TRAILER = "%(trailers:key=Operation-Id,valueonly,separator=%x2c)"
+TRAILERS = "%x1f".join(f"%(trailers:key={name},valueonly,separator=%x2c)" for name in ("Operation-Id", "Task"))
 OWN = "tasks.json:"
 """How the subjects begin of what the project commits itself."""
 
@@ -46,13 +46,15 @@ def verdict(
 
 
 def _commits(found: Verdict, repository: Path, branch: str, coders: list[dict[str, Any]]) -> None:
-    """One commit of each coder, none twice, in a line."""
-    lines = _git(repository, "log", "--reverse", f"--format=%s%x1f{TRAILER}", branch).splitlines()
+    """One commit of each task, and one more each time it was to be done again; none twice, in a line."""
+    lines = _git(repository, "log", "--reverse", f"--format=%s%x1f{TRAILERS}", branch).splitlines()
     made = [line.split("\x1f") for line in lines]
-    work = [subject.partition(":")[0] for subject, _ in made if not subject.startswith(OWN)][1:]
+    work = [task for subject, _, task in made if not subject.startswith(OWN)][1:]
     wanted = [note["task"] for note in coders]
-    found.hold(work == wanted, f"one commit of each coder: {', '.join(wanted)}", f"but {', '.join(work)}")
-    operations = [operation for _, operation in made]
+    again = sorted(task for task, n in Counter(wanted).items() if n > 1)
+    fact = f"one commit of each task ({', '.join(dict.fromkeys(wanted))}), a second one of {', '.join(again)}"
+    found.hold(work == wanted, fact, f"but {', '.join(work)}")
+    operations = [operation for _, operation, _ in made]
     found.hold(all(operations) and len(set(operations)) == len(made), f"{len(made)} commits, none twice")
     merges = _git(repository, "rev-list", "--min-parents=2", branch).split()
     roots = _git(repository, "rev-list", "--max-parents=0", branch).split()

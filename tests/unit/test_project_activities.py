@@ -6,19 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
+from activities import project_sessions
 from activities.errors import NotIsolated, RepositoryUnavailable
 from activities.project_checks import checked, planned
 from activities.project_input import local_path
-from activities.project_repository import clone, deliver
+from activities.project_repository import branch_for, clone, deliver, whole
 from activities.project_repository import operation as own_operation
-from activities.project_sessions import grade_of
+from activities.project_sessions import _wanted, grade_of
 from activities.tools import sandbox
 from activities.tools.operation import Operation
 from activities.tools.sandbox import Place
+from activities.workspaces import Snapshot
 from tests.isolation import isolation
-from workflows.project_records import CheckRequest
-from workflows.records import Workspace
+from workflows.project_records import CheckRequest, SessionRequest
+from workflows.records import BundleRef, Ref, Workspace
 from workflows.tasks import Task
 
 TASK: dict[str, Any] = {"id": "a", "title": "A", "acceptance": ["it is"], "checks": [["true"]]}
@@ -119,11 +122,94 @@ def test_commits_go_to_a_branch_of_their_own_and_to_none_that_is_checked_out(tmp
     assert git(mine, "rev-parse", "perdure/p") == git(work, "rev-parse", "HEAD")
     assert git(mine, "status", "--porcelain") == ""
     assert not list((work / ".git").glob("perdure*"))
+    assert not (mine / ".git" / "FETCH_HEAD").exists()
     with pytest.raises(RepositoryUnavailable, match="main"):
         deliver(operation(work), mine, "main")
     with pytest.raises(RepositoryUnavailable, match="there is no folder"):
         deliver(operation(work), tmp_path / "gone", "perdure/p")
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_branch_of_an_earlier_project_of_that_name_is_left_alone(tmp_path: Path) -> None:
+    mine = committed(tmp_path / "mine")
+    assert branch_for(mine, "dates", "dates.1234") == "perdure/dates"
+    git(mine, "branch", "perdure/dates")
+    assert branch_for(mine, "dates", "dates.1234") == "perdure/dates-1234"
+    git(
+        mine, "commit", "--allow-empty", "--message", "tasks.json: 0 of 1 pass\n\nOperation-Id: dates.1234:tasks.json:1"
+    )
+    git(mine, "branch", "--force", "perdure/dates")
+    assert branch_for(mine, "dates", "dates.1234") == "perdure/dates"
+    assert branch_for(mine, "dates", "dates.5678") == "perdure/dates-5678"
+
+
+@isolation
+@pytest.mark.parametrize(
+    ("commands", "said"),
+    [
+        ([("commit", "--allow-empty", "--message", "plain")], ""),
+        ([("commit", "--amend", "--message", "amended")], "history was rewritten"),
+        ([("checkout", "--quiet", "--orphan", "new"), ("commit", "--message", "x")], "history was rewritten"),
+        (
+            [
+                ("checkout", "--quiet", "-b", "side"),
+                ("commit", "--allow-empty", "--message", "side"),
+                ("checkout", "--quiet", "main"),
+                ("merge", "--quiet", "--no-ff", "side", "--message", "merge"),
+            ],
+            "a merge was committed",
+        ),
+    ],
+)
+def test_a_session_only_adds_plain_commits(tmp_path: Path, commands: list[tuple[str, ...]], said: str) -> None:
+    folder = committed(tmp_path / "w")
+    since = git(folder, "rev-parse", "HEAD")
+    for command in commands:
+        git(folder, *command)
+    request = CheckRequest(
+        thread="p.1", workspace=Workspace(thread="p.1"), tasks=[], bundle="", seconds=20, finished=True, since=since
+    )
+    unfit = checked(operation(folder), request, Place()).unfit
+    assert unfit.startswith(said)
+    assert bool(unfit) == bool(said)
+
+
+@isolation
+def test_a_session_that_takes_the_repository_away_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    request = CheckRequest(
+        thread="p.1", workspace=Workspace(thread="p.1"), tasks=[], bundle="", seconds=20, finished=True, since="a" * 40
+    )
+    assert "history was rewritten" in checked(operation(tmp_path / "w"), request, Place()).unfit
+
+
+def test_a_repository_whose_pack_is_too_large_to_be_kept_is_refused() -> None:
+    whole(Snapshot(too_large=["data.bin"]))
+    with pytest.raises(RepositoryUnavailable, match="max-pack-size"):
+        whole(Snapshot(too_large=[".git/objects/pack/pack-1.pack"]))
+
+
+def test_a_session_is_the_same_one_in_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = SessionRequest(
+        thread="p.1",
+        branch="a",
+        number=2,
+        role="coder",
+        bundle=BundleRef(name="coder", version="1", digest="d"),
+        workspace=Workspace(thread="p.1"),
+        run="r",
+        brief=Ref(sha256="b", bytes=1),
+        task=Task(id="a", title="A", acceptance=["x"], checks=[["true"]]),
+    )
+
+    def asked(request: SessionRequest) -> str | None:
+        return ActivityEnvironment().run(_wanted, request, "brief", "name").asked
+
+    before = asked(request)
+    monkeypatch.setattr(project_sessions, "goal_of", lambda *_: "the words of another release")
+    assert asked(request) == before
+    assert asked(request.model_copy(update={"branch": "b"})) == before
+    assert asked(request.model_copy(update={"handoff": "another one"})) != before
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ def repository(folder: Path, commits: list[tuple[str, str]], test: str = TEST) -
     (folder / "test_it.py").write_text(test)
     git("add", "--all")
     for subject, operation in commits:
-        git("commit", "--allow-empty", "--message", f"{subject}\n\nOperation-Id: {operation}")
+        task = "Task: slugify\n" if subject.startswith("slugify") else ""
+        git("commit", "--allow-empty", "--message", f"{subject}\n\n{task}Operation-Id: {operation}")
     return folder
 
 
@@ -49,7 +50,7 @@ def test_a_project_that_came_out_well(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"commits": [*GOOD, GOOD[-1]]}, "one commit of each coder"),
+        ({"commits": [*GOOD, GOOD[-1]]}, "one commit of each task"),
         ({"commits": [*GOOD[:-1], ("slugify: b", "b:1")]}, "none twice"),
         ({"test": TEST.replace("True", "False")}, "pytest in a fresh clone"),
         ({"result": {**RESULT, "tasks": [{"status": "open"}]}}, "tasks pass"),
