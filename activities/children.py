@@ -22,7 +22,7 @@ from activities.canonical import digest, preview
 from activities.context import tool_message
 from activities.tools.errors import ToolError
 from activities.world import World
-from workflows.catalog import CHILD_END, CHILD_WATCH, PARENT_WATCH
+from workflows.catalog import CHILD_END, CHILD_WATCH, PARENT_WATCH, STILL_OPEN
 from workflows.child_records import ChildEnd, ChildRequest, ChildStart
 from workflows.forks import PARENT
 from workflows.lineage import DELEGATE, Child, Limits, Parent
@@ -40,7 +40,7 @@ class StillOpen(ApplicationError):
     """What is waited for has not come: the server asks again later."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is open", type="StillOpen", category=ApplicationErrorCategory.BENIGN)
+        super().__init__(f"{what} is open", type=STILL_OPEN, category=ApplicationErrorCategory.BENIGN)
 
 
 async def start_child(client: Client, wanted: ChildStart, queue: str, attributes: bool) -> Child:

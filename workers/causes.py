@@ -20,7 +20,7 @@ from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskSta
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
-from workflows.catalog import CLOSE, MODEL_TURN, PROBE, TOOL_RUN, TOOLS_QUEUE_SUFFIX
+from workflows.catalog import CLOSE, MODEL_TURN, PARENT_WATCH, PROBE, STILL_OPEN, TOOL_RUN, TOOLS_QUEUE_SUFFIX
 from workflows.state import PARKS
 
 PEOPLE = ("approval", "question", "review", "message", "budget", "task", "paused")
@@ -105,15 +105,22 @@ def from_description(
     found = from_visibility(seen, lambda *_: True)
     if found is not None:
         return found
-    causes = [_activity(seen, pending, polled) for pending in described.pending_activities]
+    pending, since = described.pending_activities, seen.since or seen.started
+    causes = [_activity(seen, each, polled) for each in pending if not _watches(each)]
     if causes:
         return min(causes, key=lambda cause: (not cause.failing, cause.kind in ("model", "tool"), cause.since))
-    if described.pending_children:
-        return Cause("children", seen.since or seen.started, f"{len(described.pending_children)} of them")
     if seen.status == "parked" and seen.waiting_on:
         kind = seen.waiting_on[0]
-        return Cause(kind, seen.since or seen.started, "parked", remedy(kind, seen), failing=True)
-    return Cause("running", seen.since or seen.started, "between two steps")
+        return Cause(kind, since, "parked", remedy(kind, seen), failing=True)
+    watched = sum(_watches(each) and each.activity_type.name != PARENT_WATCH.name for each in pending)
+    if children := watched + len(described.pending_children):
+        return Cause("children", since, f"{children} of them")
+    return Cause("running", since, "between two steps")
+
+
+def _watches(pending: PendingActivityInfo) -> bool:
+    """Whether it only waits for another run to end: it fails while that is open, and so it should."""
+    return pending.last_failure.application_failure_info.type == STILL_OPEN
 
 
 def _task(seen: Seen, task: PendingWorkflowTaskInfo, polled: Polled, failure: str) -> Cause | None:

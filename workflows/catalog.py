@@ -32,6 +32,9 @@ TOOL_ATTEMPTS = 5
 LEASE_GRACE = 5.0
 """Seconds by which a claim's lease outlives the tool's deadline."""
 
+STILL_OPEN = "StillOpen"
+"""The type of failure by which an activity waits for another run: it is tried again until that has ended."""
+
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 

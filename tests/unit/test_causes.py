@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
 from workers.causes import Kind, Seen, from_description, from_visibility
+from workflows.catalog import CHILD_END, CHILD_WATCH, PARENT_WATCH, PROJECT_ENDED, STILL_OPEN, Command
 
 NOW = datetime.now(UTC)
 RUN = Seen("run-1", "r", "perdure", NOW - timedelta(hours=2), status="running")
@@ -84,6 +87,31 @@ def test_a_model_at_work_is_no_fault_until_it_is_silent_or_fails_again_and_again
     cause = from_description(RUN, failing, everybody)
     assert (cause.kind, cause.failing) == ("model", True)
     assert "HTTP 500" in cause.detail
+
+
+def watching(answer: DescribeWorkflowExecutionResponse, command: Command[Any, Any], why: str = STILL_OPEN) -> None:
+    """Adds a watch of another run that has looked, and found it open."""
+    state = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    pending = answer.pending_activities.add(state=state, attempt=7)
+    pending.activity_type.name = command.name
+    pending.scheduled_time.FromDatetime(NOW - timedelta(minutes=30))
+    pending.last_failure.application_failure_info.type = why
+
+
+@pytest.mark.parametrize("command", [PARENT_WATCH, CHILD_WATCH, CHILD_END, PROJECT_ENDED], ids=lambda each: each.name)
+def test_a_watch_that_finds_its_run_open_is_no_fault(command: Command[Any, Any]) -> None:
+    answer = described(PendingActivityState.PENDING_ACTIVITY_STATE_STARTED)
+    watching(answer, command)
+    cause = from_description(RUN, answer, everybody)
+    assert (cause.kind, cause.failing) == ("model", False), "its own work is what it waits for"
+    alone = DescribeWorkflowExecutionResponse()
+    watching(alone, command)
+    cause = from_description(RUN, alone, everybody)
+    assert cause.kind == ("running" if command is PARENT_WATCH else "children")
+    assert not cause.is_stuck(NOW + timedelta(days=1), timedelta(0))
+    broken = DescribeWorkflowExecutionResponse()
+    watching(broken, command, "Boom")
+    assert from_description(RUN, broken, everybody).failing, "another failure of it is one"
 
 
 def test_a_failure_that_somebody_can_mend_is_named_for_what_it_is() -> None:
