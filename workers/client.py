@@ -23,7 +23,7 @@ from activities.store import Store, open_store
 from workers.codec import EncodedFailures, load_codec
 from workers.misfits import misfit
 from workers.settings import Settings, read_settings
-from workers.storage import external_storage
+from workers.storage import WorkerDataConverter, external_storage
 
 
 class Unreachable(Exception):
@@ -74,7 +74,7 @@ class WorkerPayloadConverter(SlimPayloadConverter):
 
 
 DATA_CONVERTER = DataConverter(payload_converter_class=SlimPayloadConverter)
-WORKER_DATA_CONVERTER = DataConverter(payload_converter_class=WorkerPayloadConverter)
+WORKER_DATA_CONVERTER = WorkerDataConverter(payload_converter_class=WorkerPayloadConverter)
 
 
 def data_converter(store: Store, *, worker: bool = False, codec: PayloadCodec | None = None) -> DataConverter:

@@ -7,11 +7,14 @@ outside, a goal of 5 MB or an edit of 3 MB, and whatever else grows past a limit
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.converter import (
+    DataConverter,
     ExternalStorage,
     StorageDriver,
     StorageDriverClaim,
@@ -24,12 +27,22 @@ from activities.canonical import sha256
 from activities.errors import StoreUnavailable
 from activities.store import Store
 from workflows.keys import safe_id
+from workflows.strict_json import loads
 
 T = TypeVar("T")
 
 THRESHOLD = 512 * 1024
 """Bytes from which a payload is kept out of history. Seven smaller ones fit one task completion (4 MB at most, or the
 run is terminated). It is no lower because the plain CLI shows a reference in place of what was moved out."""
+
+
+NAME = "perdure.store"
+"""The driver's name in every reference: a promise to the histories that hold one."""
+
+KEY = re.compile(r"(?:threads/[A-Za-z0-9_-]+/)?payloads/[0-9a-f]{64}")
+FORMER = b"json/external-storage-reference"
+"""The encoding of references before they were protobuf as JSON."""
+REFERENCE = ExternalStorageReference.DESCRIPTOR.full_name.encode()
 
 
 class PayloadUnavailable(Exception):
@@ -44,8 +57,8 @@ class StoreDriver(StorageDriver):
         self._store = store
 
     def name(self) -> str:
-        """The name in every reference: a promise to the histories that hold one."""
-        return "perdure.store"
+        """The name in every reference."""
+        return NAME
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Stores each once. Raises PayloadUnavailable."""
@@ -91,3 +104,44 @@ def folder_of(context: StorageDriverStoreContext) -> str:
 def external_storage(store: Store) -> ExternalStorage:
     """The SDK's setting for this store."""
     return ExternalStorage(drivers=[StoreDriver(store)], payload_size_threshold=THRESHOLD)
+
+
+class WorkerDataConverter(DataConverter):
+    """Fetches what is a reference of ours, and leaves every other one as it came.
+
+    Whoever may signal a run may call anything a reference. The SDK decodes references before a handler sees them, and
+    one that cannot be decoded would fail the workflow task for ever; a handler refuses it by its encoding.
+    """
+
+    async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [await self._unmarked(each) for each in payloads]
+
+    async def _unmarked(self, payload: Payload) -> Payload:
+        try:
+            return (await super()._decode_reference_payload_sequence([payload]))[0]
+        except RuntimeError:  # the SDK's word for a marked payload that holds no reference
+            return payload
+
+    async def _external_retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        found = list(payloads)
+        real = [index for index, each in enumerate(found) if not is_made_up(each)]
+        fetched = await super()._external_retrieve_payload_sequence([found[index] for index in real])
+        for index, each in zip(real, fetched, strict=True):
+            found[index] = each
+        return found
+
+
+def is_made_up(payload: Payload) -> bool:
+    """Whether a payload calls itself a reference, and is none that `StoreDriver` makes."""
+    encoding, kind = payload.metadata.get("encoding"), payload.metadata.get("messageType")
+    if encoding != FORMER and (encoding, kind) != (b"json/protobuf", REFERENCE):
+        return False
+    try:
+        body = loads(payload.data.decode("utf-8"))
+        key = body["driver_claim"]["claim_data"]["key"] if encoding == FORMER else body["claimData"]["key"]
+        claim = {"key": key, "sha256": key[-64:]}
+        former = {"driver_name": NAME, "driver_claim": {"claim_data": claim}}
+        real = former if encoding == FORMER else {"driverName": NAME, "claimData": claim}
+        return not (body == real and KEY.fullmatch(key))
+    except (ValueError, TypeError, KeyError):
+        return True

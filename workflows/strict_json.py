@@ -6,6 +6,9 @@ from typing import Any
 
 from temporalio.common import RawValue
 
+MARKED = "__temporal_external_storage_reference"
+"""The SDK's mark of references: it takes it away from those that are."""
+
 
 def decode_json(value: RawValue | None) -> Any:
     """The JSON in a payload, strictly: no NaN, no key twice. Raises ValueError that says what is wrong."""
@@ -16,6 +19,8 @@ def decode_json(value: RawValue | None) -> Any:
         return None
     if encoding != "json/plain":
         raise ValueError(f"the input is encoded as {encoding or 'nothing'}, not as JSON")
+    if MARKED in value.payload.metadata:
+        raise ValueError("the input is marked as a reference to what is kept elsewhere, and is none")
     try:
         text = value.payload.data.decode("utf-8")
     except UnicodeDecodeError as error:

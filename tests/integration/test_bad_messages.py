@@ -9,80 +9,12 @@ import subprocess
 from typing import Any
 
 import pytest
-from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.common import RawValue
 from temporalio.service import RPCError
 
 from tests.integration.kit import Stack, call, pending, say, until
-
-DEEP = '{"code": "CODE", "by": "a", "arguments": {"path": ' + "[" * 500 + "]" * 500 + "}}"
-NOT_A_YES: dict[str, list[str]] = {
-    "true": ["--input", "true"],
-    "the string true": ["--input", '"true"'],
-    "the string yes": ["--input", '"yes"'],
-    "null": ["--input", "null"],
-    "an empty object": ["--input", "{}"],
-    "approved: the string false": ["--input", '{"approved": "false"}'],
-    "a wrong key": ["--input", '{"approve": true}'],
-    "a wrong key beside the right ones": ["--input", '{"code": "CODE", "by": "a", "approved": true}'],
-    "a list": ["--input", "[]"],
-    "a list that holds the object": ["--input", '[{"code": "CODE", "by": "a"}]'],
-    "a number": ["--input", "1"],
-    "two inputs": ["--input", '{"code": "CODE", "by": "a"}', "--input", '{"code": "CODE", "by": "a"}'],
-    "no input": [],
-    "no code": ["--input", '{"by": "a"}'],
-    "no by": ["--input", '{"code": "CODE"}'],
-    "by is empty": ["--input", '{"code": "CODE", "by": "  "}'],
-    "by is null": ["--input", '{"code": "CODE", "by": null}'],
-    "by is a number": ["--input", '{"code": "CODE", "by": 7}'],
-    "by cannot be seen": ["--input", '{"code": "CODE", "by": "\\u200b\\u200d"}'],
-    "by turns the text around": ["--input", '{"code": "CODE", "by": "\\u202eecila"}'],
-    "by holds a terminal's control characters": ["--input", '{"code": "CODE", "by": "\\u001b[2Jalice"}'],
-    "by holds half a character": ["--input", '{"code": "CODE", "by": "\\ud800"}'],
-    "a list of codes": ["--input", '{"code": ["CODE"], "by": "a"}'],
-    "another code": ["--input", '{"code": "0000", "by": "a"}'],
-    "an empty code": ["--input", '{"code": "", "by": "a"}'],
-    "arguments are a list": ["--input", '{"code": "CODE", "by": "a", "arguments": []}'],
-    "arguments are text": ["--input", '{"code": "CODE", "by": "a", "arguments": "{}"}'],
-    "arguments of another tool": ["--input", '{"code": "CODE", "by": "a", "arguments": {"url": "http://x"}}'],
-    "arguments hold half a character": [
-        *("--input", '{"code": "CODE", "by": "a", "arguments": {"path": "\\ud800", "content": ""}}')
-    ],
-    "arguments hold an endless number": ["--input", '{"code": "CODE", "by": "a", "arguments": {"path": 1e999}}'],
-    "arguments are nested too deeply": ["--input", DEEP],
-    "a huge integer": ["--input", '{"code": "CODE", "by": "a", "arguments": {"path": ' + "9" * 5000 + "}}"],
-    "too large": ["--input", '{"code": "CODE", "by": "a", "note": "' + "x" * 120_000 + '"}'],
-    "a key twice": ["--input", '{"code": "CODE", "by": "a", "by": "b"}'],
-    "a string that holds no JSON": ["--input", '"approve CODE"'],
-    "a string that holds a string": ["--input", json.dumps(json.dumps(json.dumps({"code": "CODE", "by": "a"})))],
-    "a string that holds a list": ["--input", '"[]"'],
-    "base64 of binary": ["--input-base64", "--input-meta", "encoding=binary/plain", "--input", "3q2+7w=="],
-    "the right object as binary": [
-        *("--input-meta", "encoding=binary/plain", "--input", '{"code": "CODE", "by": "a"}'),
-    ],
-    "an encoding that nobody knows": ["--input-meta", "encoding=json/elsewhere", "--input", "{}"],
-    "encrypted by a codec that is not here": ["--input-meta", "encoding=binary/encrypted", "--input", "{}"],
-}
-"""What is thrown: the CLI's arguments, with CODE for the code of the open request."""
-PAST_THE_CLI: dict[str, Payload] = {
-    "bytes that are not UTF-8": Payload(metadata={"encoding": b"json/plain"}, data=b"\xff\xfe{}"),
-    "NaN": Payload(metadata={"encoding": b"json/plain"}, data=b'{"code": NaN, "by": "a"}'),
-    "not JSON": Payload(metadata={"encoding": b"json/plain"}, data=b"yes"),
-    "nothing": Payload(metadata={"encoding": b"json/plain"}, data=b""),
-    "a byte order mark": Payload(metadata={"encoding": b"json/plain"}, data=b"\xef\xbb\xbf{}"),
-    "no encoding": Payload(data=b'{"code": "K7Q2", "by": "a"}'),
-    "an encoding that is no text": Payload(metadata={"encoding": b"\xff\x00"}, data=b"{}"),
-    "protobuf as JSON": Payload(metadata={"encoding": b"json/protobuf", "messageType": b"x.Y"}, data=b"{}"),
-    "a megabyte of brackets": Payload(metadata={"encoding": b"json/plain"}, data=b"[" * 1_000_000),
-}
-"""What other programs than the CLI may send."""
-STOPPED_BY_THE_CLI = (
-    ["--input", "yes"],
-    ["--input", ""],
-    ["--input", '{"code": "CODE", "by": "a"'],
-    ["--input", "NaN"],
-)
+from tests.integration.not_a_yes import NOT_A_YES, PAST_THE_CLI, STOPPED_BY_THE_CLI
 
 
 async def throw(stack: Stack, how: str, run: str, name: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
