@@ -103,7 +103,7 @@ def text_of(request: NoticeRequest) -> str:
     if item.get("reason"):
         lines.append(f"It asks because: {item['reason']}")
     if item.get("arguments") is not None:
-        lines.append(f"{item['tool']}: {json.dumps(item['arguments'], ensure_ascii=False, indent=1)}")
+        lines.append(f"{item['tool'] or 'About'}: {json.dumps(item['arguments'], ensure_ascii=False, indent=1)}")
     if item.get("deadline"):
         lines.append(f"Until {item['deadline']}; silence is a no.")
     lines += [f"To {name}:\n{command}" for name, command in item["commands"].items()]

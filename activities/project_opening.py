@@ -54,6 +54,7 @@ class ProjectOpenActivities:
                 target=target,
                 requester=wanted.by or await starter(),
                 search_attributes=self._world.has_search_attributes,
+                notices=file.approvals.times(),
                 history_events=file.limits.history_events,
                 history_bytes=file.limits.history_bytes,
                 **begun,

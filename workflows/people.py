@@ -1,28 +1,23 @@
 """How a run asks people: requests with codes and deadlines, and what follows from silence."""
 
-import asyncio
-import contextlib
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from workflows.catalog import NOTIFY, TOOLS_QUEUE_SUFFIX
 from workflows.display import pending_view, question_for
 from workflows.forks import mint_code
 from workflows.handlers import Handlers
 from workflows.notices import NoticeRequest
 from workflows.records import Call
 from workflows.requests import SOMEBODY, Kind, Request, shown
+from workflows.telling import Telling
 
 NOTICES_APART = "notices-apart"
 """The patch since which each of a request's notices has its own time, and none waits for one that cannot be told."""
 
 
-class People(Handlers):
-    """Opens requests and waits for their decisions. `telling`: the notices that are on their way or due later."""
-
-    telling: list["asyncio.Task[None]"]
+class People(Handlers, Telling):
+    """Opens requests and waits for their decisions."""
 
     async def ask(self, call: Call) -> Request:
         """Asks whether a call may run, or what its question asks; the same request again after a rollover."""
@@ -81,59 +76,27 @@ class People(Handlers):
             request.outcome, request.reason = "expired", "expired"
             self.log(request, "expired", None, {"via": "timer", "id": None}, reason="expired")
 
-    def tell(self, request: Request) -> None:
-        """Begins to send the bundle's notices of a request. Nothing waits for them, and nothing fails with them."""
-        if self.state.opened.notices:
-            self.telling = [task for task in self.telling if not task.done()]
-            self.telling.append(asyncio.create_task(self._tell(request)))
+    def notices(self) -> list[float]:
+        """The bundle's times, in seconds from the request."""
+        return self.state.opened.notices
 
-    async def _tell(self, request: Request) -> None:
-        """At each of the bundle's times, for as long as the request is open. One that cannot be told holds up none."""
-        if workflow.patched(NOTICES_APART):
-            stages = enumerate(self.state.opened.notices)
-            due = [each for each in stages if each[0] >= request.told and each[0] not in request.told_late]
-            await asyncio.gather(*(self._tell_at(request, *each) for each in due))
-            return
-        for stage, after in enumerate(self.state.opened.notices[request.told :], request.told):
-            left = request.asked_at + timedelta(seconds=after) - workflow.now()
-            with contextlib.suppress(TimeoutError):
-                await workflow.wait_condition(
-                    lambda: request.outcome is not None,
-                    timeout=max(left, timedelta(0)),
-                    timeout_summary=f"notice {stage + 1} of {request.kind} {request.code}",
-                )
-            if request.outcome is not None:
-                return
-            await self._notice(request, stage)
-            request.told = stage + 1
-            self.publish()
-
-    async def _tell_at(self, request: Request, stage: int, after: float) -> None:
-        left = request.asked_at + timedelta(seconds=after) - workflow.now()
-        with contextlib.suppress(TimeoutError):
-            await workflow.wait_condition(
-                lambda: request.outcome is not None,
-                timeout=max(left, timedelta(0)),
-                timeout_summary=f"notice {stage + 1} of {request.kind} {request.code}",
-            )
-        if request.outcome is None:
-            await self._notice(request, stage)
-            request.told_late.append(stage)
-            self.publish()
-
-    async def _notice(self, request: Request, stage: int) -> None:
+    def notice_of(self, request: Request, stage: int) -> NoticeRequest:
+        """What people are told of a request."""
         opening = self.state.opened
         item = pending_view(request, workflow.info().workflow_id, self.state)
         item["arguments"] = shown(item["arguments"])
-        asked = NoticeRequest(
+        return NoticeRequest(
             thread=opening.thread, bundle=opening.bundle.digest, item=item, goal=opening.goal, stage=stage
         )
-        queue = workflow.info().task_queue + TOOLS_QUEUE_SUFFIX
-        try:
-            noticed = await NOTIFY.run(asked, summary=f"tell people of {request.kind} {request.code}", queue=queue)
-            if noticed.failed:
-                request.untold = "; ".join(noticed.failed)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            request.untold = "no notice could be sent"
+
+    async def tell_all(self, request: Request) -> None:
+        """One after the other, in runs that passed here before each had its own time."""
+        if workflow.patched(NOTICES_APART):
+            await super().tell_all(request)
+            return
+        for stage, after in enumerate(self.notices()[request.told :], request.told):
+            if not await self.open_until(request, stage, after):
+                return
+            await self.send_notice(request, stage)
+            request.told = stage + 1
+            self.publish()

@@ -15,9 +15,12 @@ from workflows import project_messages as pm
 from workflows.decisions import Source
 from workflows.display import enough, reached_text
 from workflows.forks import mint_code
+from workflows.notices import NoticeRequest
+from workflows.project_board import asked_view
 from workflows.project_showing import ProjectShowing
 from workflows.requests import Kind, Logged, Request, decision_digest
 from workflows.tasks import Task
+from workflows.telling import Telling
 
 CHOICES: dict[str, type[pm.Accept | pm.Reject | pm.Drop]] = {"accept": pm.Accept, "reject": pm.Reject, "drop": pm.Drop}
 """What may be answered of a task."""
@@ -46,8 +49,23 @@ def word_of(message: m.Answer) -> Word:
         ) from None
 
 
-class ProjectAsks(ProjectShowing):
+class ProjectAsks(ProjectShowing, Telling):
     """Opens requests, and closes them."""
+
+    def notices(self) -> list[float]:
+        """The times of the coder's bundle, in seconds from the request."""
+        return self.project.opened.notices
+
+    def notice_of(self, request: Request, stage: int) -> NoticeRequest:
+        """What people are told of a request."""
+        opening = self.project.opened
+        return NoticeRequest(
+            thread=opening.thread,
+            bundle=opening.roles.coder.digest,
+            item=asked_view(request, workflow.info().workflow_id),
+            goal=opening.brief.preview,
+            stage=stage,
+        )
 
     def ask_about(self, task: Task) -> Request:
         """What of a task that was rejected or broken too often?"""
@@ -76,9 +94,10 @@ class ProjectAsks(ProjectShowing):
 
     def _open(self, kind: Kind, question: str, **more: Any) -> Request:
         requests, now = self.project.requests, workflow.now()
-        return requests.add(
-            Request(code=mint_code(requests.by_code), kind=kind, question=question, asked_at=now, **more)
-        )
+        code = mint_code(requests.by_code)
+        request = requests.add(Request(code=code, kind=kind, question=question, asked_at=now, **more))
+        self.tell(request)
+        return request
 
     def expire(self, request: Request, reason: str) -> None:
         """Nobody decided, and the project goes on or ends."""

@@ -64,10 +64,11 @@ def _asked(view: dict[str, Any]) -> str:
 
 def asked_views(state: ProjectState, workflow_id: str) -> list[dict[str, Any]]:
     """What the project itself asks, as the query `pending` gives it."""
-    return [_view(request, workflow_id) for request in state.requests.open()]
+    return [asked_view(request, workflow_id) for request in state.requests.open()]
 
 
-def _view(request: Request, workflow_id: str) -> dict[str, Any]:
+def asked_view(request: Request, workflow_id: str) -> dict[str, Any]:
+    """One of them."""
     about = {"task": request.task, "choices": request.choices} if request.task else None
     view = {**pending_view(request, workflow_id, None), "arguments": about}
     for name in request.choices[1:]:  # the first one is in `answer`
@@ -80,7 +81,7 @@ def _view(request: Request, workflow_id: str) -> dict[str, Any]:
 
 def _task_asked(state: ProjectState, workflow_id: str) -> dict[str, Any] | None:
     """The task that a person is asked about, with the commands that decide."""
-    views = [_view(request, workflow_id) for request in state.requests.open() if request.task == state.asked]
+    views = [asked_view(request, workflow_id) for request in state.requests.open() if request.task == state.asked]
     if state.asked is None or not views:
         return None
     lines = dict(views[0]["commands"])

@@ -40,7 +40,7 @@ class ProjectPoint(Record):
 class ProjectOpening(Record):
     """What the opening decided. `brief`: the body that holds it. `repository`: the path that the project began from
     and is delivered to; `target`: the branch there. Of a fork `parent` is where it began, `tasks`, `commit` and
-    `handoff` how it stood there."""
+    `handoff` how it stood there. `notices`: when people are told of what it asks, in seconds from then."""
 
     thread: str
     brief: Ref
@@ -59,6 +59,7 @@ class ProjectOpening(Record):
     tasks: list[Task] = Field(default_factory=list)
     commit: str | None = None
     handoff: str = ""
+    notices: list[float] = Field(default_factory=list)
 
 
 class Said(Record):

@@ -3,7 +3,7 @@ an `AgentRun` of its own, started as a sub-agent is, with the files that the ses
 
 Each line here is one that open projects depend on: it changes only by patch.
 
-    project_handlers <- project_gates <- project_steps <- project_run
+    project_showing <- project_asks <- project_handlers <- project_gates <- project_steps <- project_run
 """
 
 import asyncio
@@ -36,6 +36,7 @@ class ProjectRun(ProjectSteps):
     @workflow.init
     def __init__(self, value: RawValue = None, *rest: RawValue) -> None:  # type: ignore[assignment]
         self.project, self.misfit = ProjectState(branch=mint()), None
+        self.telling = []
         self.ended, self.resumed, self.rolling, self.updates, self.shown = None, False, False, 0, ()
         self.stays = False
         try:  # here, since messages that wait for this execution are handled before `run` begins
@@ -84,6 +85,8 @@ class ProjectRun(ProjectSteps):
                     lambda: catalog.PROJECT_OPEN.run(request, value, summary="open the project", queue=queue)
                 )
             )
+        for asked in self.project.requests.open():
+            self.tell(asked)
         self.publish()
 
     async def _live(self) -> dict[str, Any]:

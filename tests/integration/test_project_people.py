@@ -22,6 +22,7 @@ from tests.integration.projects import (
     waits,
     work,
 )
+from tests.integration.test_notices import hook
 from tests.isolation import isolation
 
 pytestmark = [isolation, pytest.mark.all]
@@ -83,14 +84,18 @@ async def test_a_task_that_is_rejected_too_often_is_a_persons_and_so_are_order_a
 
 async def test_a_limit_holds_up_nothing_once_people_have_decided_on_all_tasks(stack: Stack, client: Client) -> None:
     told(stack, "plan", plan("add"), "Prepare this project")
-    bundles = roles(stack)
+    bundles = roles(stack, approvals={"notify": [{"webhook": "ops"}, {"webhook": "ops", "after": "1h"}]})
     stack.serve_model()
-    async with stack.worker():
-        project = await start(stack, client, bundles=bundles, budget={"turns": 3, "wait": "1h"})
-        await until(lambda: waits(project, "budget"), 60)
-        await send(project, "accept", task="add")
-        result = await asyncio.wait_for(project.result(), 60)
-        [decided] = await project.query("decisions")
+    with hook() as ops:
+        stack.environment |= {"PERDURE_CREDENTIAL_OPS": ops.url, "PERDURE_CREDENTIAL_OPS_KEY": "key-canary-0123456789"}
+        async with stack.worker():
+            project = await start(stack, client, bundles=bundles, budget={"turns": 3, "wait": "1h"})
+            [(_, body)] = await until(lambda: ops.got, 60)
+            [asked] = await project.query("pending")
+            await send(project, "accept", task="add")
+            result = await asyncio.wait_for(project.result(), 60)
+            [decided] = await project.query("decisions")
+    assert json.loads(body) == {"event": "pending", "goal": "Sums", **asked}
     assert (result["status"], result["used"]["turns"]) == ("completed", 3)
     assert decided["decision"] == "expired"
 
