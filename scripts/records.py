@@ -12,7 +12,7 @@ from activities.segments import Segments
 from activities.sources import find_thread
 from activities.store import Store
 from scripts.commands.running import Refused
-from workflows.keys import checkpoint_key, folder
+from workflows.keys import checkpoint_key, folder, safe_id
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Line:
 async def thread_of(store: Store, run: str) -> str:
     """The thread that a person means: `<workflow id>` (its newest start) or `<workflow id>.<start>`. Raises Refused."""
     thread = await find_thread(store, run)
+    if thread is None and any("/boundaries/" in key for key in await store.keys(f"threads/{safe_id(run)}")):
+        raise Refused(f"{run} is a project; it and its sessions, which are runs: perdure project show {run}")
     if thread is None:
         raise Refused(f"the store {store!r} holds no checkpoint of {run!r}")
     return thread

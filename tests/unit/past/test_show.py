@@ -197,7 +197,7 @@ async def test_a_fork_is_compared_with_its_source_by_what_was_said(run: Recorded
     assert await act("diff", "run-83@1", "run-84@1") == (0, {"common": 1, "one": [], "other": []})
 
 
-async def test_a_place_that_is_not_there_is_refused_by_name(run: Recorded, act: Act) -> None:
+async def test_a_place_that_is_not_there_is_refused_by_name(run: Recorded, act: Act, tmp_path: Path) -> None:
     await run.turn(text="done")
     with pytest.raises(Refused, match="has no checkpoint 7: its last is 1"):
         await act("diff", "run-83@7", "run-83")
@@ -205,6 +205,10 @@ async def test_a_place_that_is_not_there_is_refused_by_name(run: Recorded, act: 
         await act("diff", "run-83@x", "run-83")
     with pytest.raises(Refused, match="holds no checkpoint of 'run-99'"):
         await act("show", "run-99")
+    store = open_store((tmp_path / "store").as_uri())
+    await store.put_new("threads/dates/1234/boundaries/00000001-0000abcd.json", b"{}")
+    with pytest.raises(Refused, match="perdure project show dates"):
+        await act("show", "dates")
 
 
 async def test_nothing_is_written_by_looking(run: Recorded, act: Act, tmp_path: Path) -> None:
