@@ -58,7 +58,7 @@ class Cause:
 @dataclass(frozen=True)
 class Seen:
     """What visibility says of a run. `digest`: of its bundle's manifest, where it says so; `build`: the version that it
-    is pinned to."""
+    is pinned to; `asked`: the run itself said it, as it has no search attributes."""
 
     workflow_id: str
     run_id: str
@@ -73,6 +73,7 @@ class Seen:
     cost_usd: float = 0.0
     problems: Sequence[str] = ()
     build: str = ""
+    asked: bool = False
 
 
 def from_visibility(seen: Seen, polled: Polled) -> Cause | None:

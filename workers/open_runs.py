@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -21,7 +21,8 @@ from temporalio.client import WorkflowExecution as Row
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
-from workers.causes import Cause, Kind, Seen, from_description, from_visibility
+from workers.attributes import missing_search_attributes
+from workers.causes import Cause, Kind, Seen, from_description, from_visibility, time_of
 from workers.codec import decode_failure
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
 from workflows.showing import BUNDLE, BUNDLE_DIGEST, COST, SINCE, STATUS, TURN, WAITING_ON
@@ -52,6 +53,8 @@ BEHAVIOR = SearchAttributeKey.for_keyword("TemporalWorkflowVersioningBehavior")
 AT_ONCE = 64
 POLL_SECONDS = 75.0
 """A long poll lasts a minute; a poller not seen for longer is gone."""
+ANSWER_SECONDS = 10.0
+"""How long a run may take to say what it waits for."""
 _LAST_EVENTS = 20
 
 
@@ -117,18 +120,20 @@ def _build_of(poller: PollerInfo) -> str:
 
 
 async def open_runs(client: Client, waiting: str | None = None) -> list[OpenRun]:
-    """Every open run with its cause, those of `waiting` only where it is given. Raises RPCError."""
-    found = [seen async for seen in listed(client, waiting)]
+    """Every open run with its cause, those of `waiting` only where it is given. Runs without search attributes are
+    asked themselves. Raises RPCError."""
+    narrow = waiting in SHOWN and not await missing_search_attributes(client)
+    found = [seen async for seen in listed(client, waiting if narrow else None)]
     queues = Queues(client)
     await queues.look(seen.queue for seen in found)
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def explain(seen: Seen) -> OpenRun | None:
         cause = from_visibility(seen, queues.polled)
-        if cause is None:
-            async with gate:
-                cause = await _look(client, seen, queues)
-        return None if cause is None else OpenRun(seen, cause)
+        if cause is not None:
+            return OpenRun(seen, cause)
+        async with gate:
+            return await _look(client, seen, queues)
 
     runs = [run for run in await asyncio.gather(*map(explain, found)) if run is not None]
     return [
@@ -144,7 +149,7 @@ async def listed(client: Client, waiting: str | None = None) -> AsyncIterator[Se
     """Every open run as visibility has it. Raises RPCError."""
     query = f"ExecutionStatus = 'Running' AND WorkflowType IN ({', '.join(map(repr, TYPES))})"
     if waiting in SHOWN:
-        query += f" AND PerdureWaitingOn = '{waiting}'"
+        query += f" AND (PerdureWaitingOn = '{waiting}' OR PerdureStatus IS NULL)"
     async for row in client.list_workflows(query, page_size=1000):
         yield _seen(row)
 
@@ -169,8 +174,9 @@ def _seen(row: Row) -> Seen:
     )
 
 
-async def _look(client: Client, seen: Seen, queues: Queues) -> Cause | None:
-    """The cause out of a description; None for a run that has ended meanwhile."""
+async def _look(client: Client, seen: Seen, queues: Queues) -> OpenRun | None:
+    """The run with the cause out of a description, and of its own words where it has no search attributes; None for a
+    run that has ended meanwhile."""
     execution = WorkflowExecution(workflow_id=seen.workflow_id, run_id=seen.run_id)
     try:
         described = await client.workflow_service.describe_workflow_execution(
@@ -178,7 +184,7 @@ async def _look(client: Client, seen: Seen, queues: Queues) -> Cause | None:
             timeout=timedelta(seconds=20),
         )
     except RPCError as error:
-        return Cause("running", seen.since or seen.started, f"cannot be described: {error.message}")
+        return OpenRun(seen, Cause("running", seen.since or seen.started, f"cannot be described: {error.message}"))
     if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
         return None
     for pending in described.pending_activities:
@@ -186,7 +192,46 @@ async def _look(client: Client, seen: Seen, queues: Queues) -> Cause | None:
     failure = ""
     if seen.problems or described.pending_workflow_task.attempt > 1:
         failure = await _last_failure(client, execution)
-    return from_description(seen, described, queues.polled, failure)
+    cause = from_description(seen, described, queues.polled, failure)
+    if seen.status or cause.failing or described.HasField("pending_workflow_task"):  # or it has yet to say so
+        return OpenRun(seen, cause)
+    told = await _told(client, seen)
+    if told is None:
+        return OpenRun(seen, replace(cause, detail=f"{cause.detail}; it does not say what it waits for"))
+    return OpenRun(told, from_description(told, described, queues.polled, failure))
+
+
+async def _told(client: Client, seen: Seen) -> Seen | None:
+    """What visibility would say of a run, from the run itself; None where nobody answers."""
+    handle, soon = client.get_workflow_handle(seen.workflow_id, run_id=seen.run_id), timedelta(seconds=ANSWER_SECONDS)
+    try:
+        status = await handle.query("status", rpc_timeout=soon)
+        pending = await handle.query("pending", rpc_timeout=soon) if set(status["waiting_on"]) - {"message"} else []
+        asked = [each["asked_at"] for each in pending if each["owner"] == seen.workflow_id]
+        return replace(
+            seen,
+            status=str(status["status"]),
+            waiting_on=list(status["waiting_on"]),
+            since=min(map(datetime.fromisoformat, asked)) if asked else await _quiet_since(client, seen),
+            bundle=status.get("bundle") or "",
+            turn=status.get("turn") or 0,
+            cost_usd=status["usage"]["cost_usd"],
+            asked=True,
+        )
+    except Exception:  # noqa: BLE001 - a codec may raise anything, and one run must not hide the others
+        return None
+
+
+async def _quiet_since(client: Client, seen: Seen) -> datetime | None:
+    """The time of the last event of a run: it has waited since then at least."""
+    execution = WorkflowExecution(workflow_id=seen.workflow_id, run_id=seen.run_id)
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace, execution=execution, maximum_page_size=1
+    )
+    answer = await client.workflow_service.get_workflow_execution_history_reverse(
+        request, timeout=timedelta(seconds=ANSWER_SECONDS)
+    )
+    return time_of(answer.history.events[0].event_time) if answer.history.events else None
 
 
 async def _last_failure(client: Client, execution: WorkflowExecution) -> str:

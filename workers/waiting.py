@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from workers.open_runs import SHOWN, TYPES
 
@@ -41,10 +41,15 @@ class Waiting:
             await asyncio.sleep(EVERY)
 
     async def count(self) -> dict[str, int]:
-        """By kind, the open runs that wait for it; `all` is all of them."""
+        """By kind, the open runs that wait for it; `all` is all of them. Without the kinds for which the namespace has
+        no search attribute."""
         counts = {"all": (await self._client.count_workflows(_OPEN)).count}
         for kind, query in QUERIES.items():
-            counts[kind] = (await self._client.count_workflows(f"{_OPEN} AND {query}")).count
+            try:
+                counts[kind] = (await self._client.count_workflows(f"{_OPEN} AND {query}")).count
+            except RPCError as error:
+                if error.status != RPCStatusCode.INVALID_ARGUMENT:
+                    raise
         self._counts = counts
         return counts
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from activities.durations import seconds
 from scripts.commands.running import DONE, NO, run
+from workers.attributes import missing_search_attributes
 from workers.client import connect
 from workers.open_runs import KINDS, OpenRun, open_runs
 
@@ -37,6 +38,9 @@ async def _runs(stuck: bool, waiting: str | None, after: timedelta, as_json: boo
     found, now = await open_runs(client, waiting), datetime.now(UTC)
     marked = [(each, each.cause.is_stuck(now, after)) for each in found]
     chosen = [(each, is_stuck) for each, is_stuck in marked if is_stuck or not stuck]
+    if any(each.seen.asked for each in found) and (missing := await missing_search_attributes(client)):
+        said = f"no search attributes {', '.join(missing)}: runs were asked one by one; `perdure setup` registers them"
+        print(f"perdure: {said}", file=sys.stderr)
     chosen.sort(key=lambda pair: (not pair[1], pair[0].cause.since, pair[0].seen.workflow_id))
     if as_json:
         json.dump([view(each, is_stuck) for each, is_stuck in chosen], sys.stdout, indent=2, ensure_ascii=False)

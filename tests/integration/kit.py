@@ -92,7 +92,9 @@ class Stack:
         self, queues: Queues = "all", plugins: Sequence[Plugin] = (), **options: Any
     ) -> AsyncIterator[list[Worker]]:
         """Workers in this process."""
-        client = await Client.connect(self.address, data_converter=self.converter(worker=True), plugins=plugins)
+        namespace = self.environment.get("TEMPORAL_NAMESPACE", "default")
+        converter = self.converter(worker=True)
+        client = await Client.connect(self.address, namespace=namespace, data_converter=converter, plugins=plugins)
         world = await make_world(client, self.settings())
         workers = make_workers(client, world, self.settings(), queues, **options)
         for worker in workers:
