@@ -61,8 +61,10 @@ _FINISH_OF = {spelling: reason for reason, spellings in _FINISHES.items() for sp
 
 def read_finish(value: Any) -> str | None:
     """Why an answer ended, in the words of Chat Completions, whatever the server's own: `content_filter: SAFETY`."""
+    if not isinstance(value, str):
+        return None
     said = clean(value).lower().partition(":")[0].strip().removeprefix("finish_reason_")
-    return _FINISH_OF.get(said, said) or None
+    return None if said in ("", "null", "none") else _FINISH_OF.get(said, said)
 
 
 class NoSink:

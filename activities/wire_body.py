@@ -13,6 +13,9 @@ MOST_BYTES = 32 * 1024 * 1024
 DONE: dict[str, Any] = {}
 """Stands for `[DONE]`, with which a stream says that it is at its end: it was not cut off."""
 
+BODY: dict[str, Any] = {}
+"""Comes after the one object of an answer that was no stream: JSON that can be read was not cut off."""
+
 
 async def read_objects(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any]]:
     """The objects of an answer. What is asked for does not decide, but what comes: servers mix both up.
@@ -20,20 +23,20 @@ async def read_objects(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, A
     Raises Passing for what is neither, and for more than `MOST_BYTES`.
     """
     decoder, lines = codecs.getincrementaldecoder("utf-8")("replace"), _Lines()
-    head, size = "", 0
+    head, size = list[str](), 0
     as_stream: bool | None = None
     async for data in body:
         size += len(data)
         if size > MOST_BYTES:
             raise Passing(f"the answer is longer than {MOST_BYTES} bytes", unusable=True)
         text = decoder.decode(data)
-        if as_stream is None or not as_stream:
-            head += text
-            if as_stream is None and head.strip("\ufeff \r\n\t"):
-                as_stream = head.lstrip("\ufeff \r\n\t")[0] not in "{["
+        if not as_stream:
+            head.append(text)
+            if as_stream is None and (begun := text.lstrip("\ufeff \r\n\t")):
+                as_stream = begun[0] not in "{["
             if not as_stream:
                 continue
-            text, head = head.lstrip("\ufeff"), ""
+            text = "".join(head).lstrip("\ufeff")
         for found in lines.feed(text):
             yield found
         if lines.done:
@@ -44,21 +47,25 @@ async def read_objects(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, A
         if lines.done:
             yield DONE
     else:
-        yield _object(head + decoder.decode(b"", True), "the body")
+        yield _object("".join(head) + decoder.decode(b"", True), "the body")
+        yield BODY
 
 
 class _Lines:
     """Server-sent events out of text in pieces of any size."""
 
     def __init__(self) -> None:
-        self._rest = ""
+        self._rest: list[str] = []
         self._data: list[str] = []
         self._event = ""
         self.done = False
 
     def feed(self, text: str) -> Iterator[dict[str, Any]]:
-        self._rest += text
-        *lines, self._rest = self._rest.split("\n")
+        if "\n" not in text:  # a long line may come in very many pieces
+            self._rest.append(text)
+            return
+        *lines, rest = "".join([*self._rest, text]).split("\n")
+        self._rest = [rest]
         for line in lines:
             if self.done:
                 return
@@ -67,7 +74,7 @@ class _Lines:
     def end(self) -> Iterator[dict[str, Any]]:
         """What an event without an empty line after it leaves: some servers forget the last one."""
         if not self.done:
-            yield from self._line(self._rest.rstrip("\r"))
+            yield from self._line("".join(self._rest).rstrip("\r"))
             yield from self._line("")
 
     def _line(self, line: str) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The Chat Completions format: the body of a request, and the reply out of chunks (or the one whole answer)."""
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 from activities.manifest import Model
@@ -20,7 +21,7 @@ from activities.reply import (
     read_finish,
 )
 from activities.structured import final_tool, native_schema, offered
-from activities.wire_body import DONE
+from activities.wire_body import BODY, DONE
 from workflows.records import Usage
 
 USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "prompt_tokens_details")
@@ -95,6 +96,20 @@ def _adapt(made: dict[str, Any], message: dict[str, Any], route: Model, quirks: 
         made["reasoning_content"] = kept.get("text", "") if own else ""
 
 
+@dataclass
+class _Held:
+    """A call of which pieces come."""
+
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        """What of them has come."""
+        return "".join(self.pieces)
+
+
 class Collector:
     """Puts a reply together out of the objects of an answer."""
 
@@ -102,15 +117,15 @@ class Collector:
         self._route, self._body, self._on_delta = route, body, on_delta
         self._reply = Reply(model=route.model, mode=mode)
         self._said: dict[str, list[str]] = {"content": [], "refusal": [], "reasoning": []}
-        self._calls: list[dict[str, str]] = []
+        self._calls: list[_Held] = []
         self._open: dict[int, int] = {}
         self._usage: Any = None
         self._keys: set[str] = set()
-        self._whole = self._done = False
+        self._message = self._body_read = self._done = False
 
     async def feed(self, part: dict[str, Any]) -> None:
         """One object. Raises ServerError for one that reports an error."""
-        self._done = self._done or part is DONE
+        self._done, self._body_read = self._done or part is DONE, self._body_read or part is BODY
         self._keys.update(key for key, value in part.items() if value)
         self._usage = part.get("usage") or self._usage
         if part.get("error"):
@@ -127,7 +142,7 @@ class Collector:
         said = choice.get("delta")
         if not isinstance(said, dict):
             said = choice.get("message")
-            self._whole = isinstance(said, dict)
+            self._message = isinstance(said, dict)
         if not isinstance(said, dict):
             return
         reasoning = said.get("reasoning_content") or said.get("reasoning")
@@ -152,18 +167,18 @@ class Collector:
         held = self._calls[self._open[index]] if index in self._open else None
         if held is None or _starts_another(held, call_id, function):
             self._open[index] = len(self._calls)
-            held = {"id": "", "name": "", "arguments": ""}
+            held = _Held()
             self._calls.append(held)
-        held["id"] = call_id or held["id"]
-        held["name"] = clean(function.get("name")) or held["name"]
+        held.id = call_id or held.id
+        held.name = clean(function.get("name")) or held.name
         piece = function.get("arguments")
-        held["arguments"] += piece if isinstance(piece, str) else clean(piece)
-        await self._on_delta("call", f"{held['name']} " if function.get("name") else clean(piece))
+        held.pieces.append(piece if isinstance(piece, str) else clean(piece))
+        await self._on_delta("call", f"{held.name} " if function.get("name") else clean(piece))
 
     def cost(self) -> Usage | None:
         """What the answer has cost so far; None before anything of it came."""
         said = sum(len(text) for texts in self._said.values() for text in texts)
-        said += sum(len(call["name"]) + len(call["arguments"]) for call in self._calls)
+        said += sum(len(call.name) + sum(map(len, call.pieces)) for call in self._calls)
         return cost_so_far(self._body, self._counted(), said, self._route.price)
 
     def _counted(self) -> Usage | None:
@@ -173,11 +188,12 @@ class Collector:
         """The reply. Raises Passing unless it is whole."""
         reply = self._reply
         reply.text, reply.refusal = clean("".join(self._said["content"])), clean("".join(self._said["refusal"])) or None
-        reply.calls = [RawCall(clean(c["id"]), c["name"], c["arguments"]) for c in self._calls]
-        if not (reply.finish_reason or self._whole or reply.text or reply.calls or reply.refusal):
+        reply.calls = [RawCall(clean(call.id), call.name, call.arguments) for call in self._calls]
+        if not (reply.finish_reason or self._message or reply.text or reply.calls or reply.refusal):
             keys = ", ".join(sorted(clean(key)[:40] for key in self._keys)[:20]) or "none"
             raise Passing(f"the answer holds no choice (its keys: {keys})", unusable=True)
-        if reply.finish_reason is None and not self._whole and not (self._done and all(map(_is_whole, reply.calls))):
+        whole = (self._message and self._body_read) or (self._done and all(map(_is_whole, reply.calls)))
+        if reply.finish_reason is None and not whole:
             raise Passing("the answer ended without a finish reason: it was cut off")
         if reply.finish_reason == "error":
             raise Passing("the server ended the answer with an error")
@@ -186,7 +202,7 @@ class Collector:
         return finish(reply, self._body, self._counted(), self._route)
 
 
-def _is_whole(call: RawCall) -> bool:
+def _is_whole(call: "RawCall | _Held") -> bool:
     """Whether nothing can be missing of a call: a JSON object shows its own end, no other value does."""
     try:
         return bool(call.name) and isinstance(json.loads(call.arguments), dict)
@@ -194,17 +210,13 @@ def _is_whole(call: RawCall) -> bool:
         return False
 
 
-def _starts_another(held: dict[str, str], call_id: str, function: dict[str, Any]) -> bool:
+def _starts_another(held: _Held, call_id: str, function: dict[str, Any]) -> bool:
     """Some servers number every call of a turn 0: another id, or a name after whole arguments, begins the next one."""
-    if call_id and held["id"] and call_id != held["id"]:
+    if call_id and held.id and call_id != held.id:
         return True
-    if not function.get("name") or not held["arguments"] or call_id:
+    if not function.get("name") or call_id:
         return False
-    try:
-        json.loads(held["arguments"])
-    except ValueError:
-        return False
-    return True
+    return held.arguments.strip() == "null" or _is_whole(held)
 
 
 def _text(content: Any) -> str:

@@ -23,7 +23,7 @@ from activities.reply import (
     read_finish,
 )
 from activities.structured import native_schema, offered
-from activities.wire_body import DONE
+from activities.wire_body import BODY, DONE
 from workflows.records import Usage
 
 USAGE_FIELDS = ("input_tokens", "output_tokens", "input_tokens_details")
@@ -110,7 +110,7 @@ class Collector:
 
     async def feed(self, part: dict[str, Any]) -> None:
         """One event, or the response itself. Raises ServerError for one that reports an error."""
-        if part is DONE:
+        if part is DONE or part is BODY:
             return  # another format's end, and so not the end of a response
         kind = clean(part.get("type"))
         self._seen.add(kind or ", ".join(sorted(map(clean, part))[:20]))

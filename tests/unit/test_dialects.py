@@ -25,11 +25,11 @@ CALL = {"id": "c", "type": "function", "function": {"name": "crm__find", "argume
         *((word, "content_filter") for word in ("PROHIBITED_CONTENT", "recitation", "FINISH_REASON_SAFETY")),
         *((word, "error") for word in ("error", "abort", "insufficient_system_resource")),
         *((word, "stop") for word in ("stop", "STOP")),
-        *((word, None) for word in (None, "", " ")),
+        *((word, None) for word in (None, "", " ", "null", "None", False, True, 0, ["stop"])),
         ("tool_calls", "tool_calls"),
     ],
 )
-def test_every_spelling_of_an_end_is_read(said: str | None, meant: str | None) -> None:
+def test_every_spelling_of_an_end_is_read(said: Any, meant: str | None) -> None:
     assert read_finish(said) == meant
 
 
@@ -64,6 +64,7 @@ async def test_done_is_an_end_of_what_is_whole_though_no_reason_is_given() -> No
     assert [call.arguments for call in called.calls] == ['{"a": 1}', "{}"]
 
 
+NO_REASONS: tuple[Any, ...] = ("null", "none", False, 0)
 CUT: dict[str, Play] = {
     "no end at all": stream(*calls("{}")[:-1]),
     "cut before the end": ended(stream(*calls("{}")), "cut", 3),
@@ -71,6 +72,11 @@ CUT: dict[str, Play] = {
     "no arguments yet": stream(*calls("{}", "")),
     "a number may go on": stream(*calls("1")),
     "text without an end": stream(chunk({"content": "half"})),
+    **{f"the reason {no!r}": stream(chunk({"content": "half"}, no)) for no in NO_REASONS},
+    **{
+        f"a call, and the reason {no!r}": stream(chunk({"tool_calls": [{**CALL, "index": 0}]}, no)) for no in NO_REASONS
+    },
+    "a stream of messages": stream({"choices": [{"index": 0, "message": {"content": "half"}}]}),
 }
 
 
@@ -78,6 +84,14 @@ CUT: dict[str, Play] = {
 async def test_what_may_be_cut_is_asked_again(name: str) -> None:
     with FaultServer([CUT[name], say("good")]) as server:
         assert (await Desk(server).ask()).text == "good"
+    assert server.requests() == 2
+
+
+async def test_a_body_is_whole_and_a_stream_of_messages_is_with_its_end() -> None:
+    body = {"choices": [{"index": 0, "message": {"content": "all of it"}}]}
+    with FaultServer([json_body(body), stream(body, "[DONE]")]) as server:
+        desk = Desk(server)
+        assert [(await desk.ask()).text for _ in range(2)] == ["all of it"] * 2
     assert server.requests() == 2
 
 
