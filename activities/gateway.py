@@ -16,7 +16,7 @@ from activities import wire_chat, wire_responses
 from activities.errors import InvalidModelOutput, ModelRequestRejected, ModelTrouble, redact, spellings
 from activities.manifest import Model
 from activities.model_server import Refused, answer_of, connect, password
-from activities.profiles import quirk_behind, quirks_of
+from activities.profiles import OPPOSITES, quirk_behind, quirks_of
 from activities.refusals import Filtered
 from activities.reply import Ask, Passing, Reply, Sink
 from activities.structured import mode_of
@@ -103,7 +103,9 @@ class Gateway:
         sink: Sink,
         secrets: list[str],
     ) -> Reply:
-        """Asks; a refusal that a known quirk of servers explains is mended, remembered and asked again, once each."""
+        """Asks; a refusal that a known quirk of servers explains is mended, remembered and asked again, once each in
+        the life of a run. Where what mended one refusal is refused for its opposite, the first is what was wrong."""
+        mended: dict[str, Exception] = {}
         while True:
             quirks = quirks_of(route, trail.learned(number))
             mode = mode_of(route, ask, quirks)
@@ -116,9 +118,12 @@ class Gateway:
             except Refused as refused:
                 quirk = quirk_behind(refused.status, refused.said, quirks, wire.features(body))
                 trail.book(collector.cost())
-                if quirk is None:
+                if quirk is None or quirk in trail.learned(number):
                     raise refused.failure from None
                 trail.learn(number, quirk)
+                if contradicted := mended.get(OPPOSITES.get(quirk, "")):
+                    raise contradicted from None
+                mended[quirk] = refused.failure
             except Filtered:
                 usage = collector.cost() or trail.one()
                 return Reply(finish_reason="content_filter", model=route.model, route=number, usage=usage)

@@ -36,7 +36,15 @@ PROFILES: dict[str, frozenset[str]] = {
 
 _OPENAI_MODELS = ("gpt-", "o1", "o3", "o4", "chatgpt-")
 
-_OPPOSITES = (("max_tokens", "max_completion_tokens"), ("reasoning_back", "reasoning_forbidden"))
+OPPOSITES = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+    "reasoning_back": "reasoning_forbidden",
+    "reasoning_forbidden": "reasoning_back",
+}
+
+_SIZE = re.compile(r"too (large|small|long)|at (most|least)|exceed|(less|greater) than|out of range|must be")
+"""Said of how large a limit may be, not of its name."""
 
 _REFUSALS: tuple[tuple[str, str], ...] = (
     (r"use '?max_completion_tokens|'?max_tokens'? is not (supported|compatible)", "max_completion_tokens"),
@@ -53,12 +61,10 @@ _REASONING = re.compile(r"reasoning_content|reasoning_details|reasoning item|thi
 
 
 def quirks_of(route: Model, learned: set[str] | frozenset[str] = frozenset()) -> set[str]:
-    """The quirks of a route: its profile's, then what was found out, which overrules."""
-    found = set(PROFILES[profile_of(route)])
-    for quirk in sorted(learned):
-        found -= {other for pair in _OPPOSITES if quirk in pair for other in pair}
-        found.add(quirk)
-    return found
+    """The quirks of a route: its profile's, then what was found out, which overrules. A server that was found to want
+    both of two opposites contradicts itself: there its profile stands."""
+    clear = {quirk for quirk in learned if OPPOSITES.get(quirk) not in learned}
+    return clear | {quirk for quirk in PROFILES[profile_of(route)] if OPPOSITES.get(quirk) not in clear}
 
 
 def profile_of(route: Model) -> str:
@@ -80,6 +86,8 @@ def quirk_behind(status: int, message: str, has: set[str], sent: set[str]) -> st
         quirk = "reasoning_forbidden" if "reasoning" in sent else "reasoning_back"
         return None if quirk in has else quirk
     for pattern, quirk in _REFUSALS:
+        if quirk in OPPOSITES and _SIZE.search(said):
+            continue
         if quirk not in has and _NEEDS[quirk] & sent and re.search(pattern, said):
             return quirk
     return None
