@@ -5,7 +5,7 @@ the first message, so each of them is checked the same, and what comes as text i
 """
 
 import json
-import re
+import string
 from typing import Any
 
 from activities.manifest import Model, wire_name
@@ -17,6 +17,9 @@ from workflows.messages import loads
 FINAL_TOOL = "final_answer"
 MOST_BYTES = 500_000
 """The most of a structured answer, since it travels through history."""
+
+MOST_FENCES = 16
+"""Of the code fences in an answer so many are tried, counted from its beginning and from its end."""
 
 
 def mode_of(route: Model, ask: Ask, quirks: set[str]) -> Mode | None:
@@ -111,10 +114,14 @@ async def read_structured(text: str, schema: dict[str, Any]) -> tuple[Any, str |
     return None, problem
 
 
+def _without_language(fence: str) -> str:
+    return fence.lstrip(string.ascii_letters + string.digits + "_-").strip()
+
+
 def _candidates(text: str) -> list[str]:
     """The whole text, what stands in fences, and from the first bracket to the last that closes it."""
-    found = [text.strip()]
-    found += [match[1].strip() for match in re.finditer(r"```[\w-]*\s*\n?(.*?)```", text, re.DOTALL)]
+    fences = text.split("```")[1:-1:2]
+    found = [text.strip(), *map(_without_language, [*fences[:MOST_FENCES], *fences[MOST_FENCES:][-MOST_FENCES:]])]
     for opens, closes in sorted((("{", "}"), ("[", "]")), key=lambda pair: text.find(pair[0]) % (len(text) + 1)):
         first, last = text.find(opens), text.rfind(closes)
         if 0 <= first < last:

@@ -83,6 +83,7 @@ def _no_constant(text: str) -> Any:
 def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+        seen = set[str]()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {twice[:60]!r} is given twice")
     return found
