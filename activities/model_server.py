@@ -110,7 +110,7 @@ async def answer_of(
         if answering:
             raise Passing(f"the answer was cut off ({name})") from None
         raise Passing(f"the connection failed ({name})", sent=not isinstance(error, NOT_SENT)) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Passing(f"the answer cannot be read ({type(error).__name__})") from None
     except Passing as error:
         raise Passing(redact(str(error), secrets), unusable=error.unusable) from None
@@ -132,7 +132,7 @@ async def _refusal(answer: httpx.Response, route: Model, secrets: list[str]) -> 
     text = bytes(read[:MOST_REFUSAL]).decode("utf-8", "replace")
     try:
         body = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     told = body.get("error", body) if isinstance(body, dict) else body
     said = told.get("message") if isinstance(told, dict) else told

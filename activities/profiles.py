@@ -19,6 +19,7 @@ QUIRKS: dict[str, str] = {
     "reasoning_forbidden": "refuses to see reasoning",
     "text_not_null": "wants text in every message, if only an empty one",
     "merge_users": "wants users and assistants to take turns",
+    "short_ids": "takes ids of calls of nine letters and digits only",
     "no_include": "keeps no encrypted reasoning (Responses)",
 }
 
@@ -55,6 +56,7 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
     (r"stream(ing)?\b.{0,40}(not |un)support|(not |un)support\w*.{0,40}\bstream(ing)?\b", "no_stream"),
     (r"encrypted_content|\binclude\b", "no_include"),
     (r"must alternate|roles? (must|should) alternate|consecutive (user|messages)", "merge_users"),
+    (r"length of 9\b", "short_ids"),
     (r"content.{0,60}(null|none|empty|string)|(null|none).{0,60}content", "text_not_null"),
 )
 _REASONING = re.compile(r"reasoning_content|reasoning_details|reasoning item|thinking")
@@ -102,5 +104,6 @@ _NEEDS: dict[str, set[str]] = {
     "no_stream": {"stream"},
     "no_include": {"include"},
     "merge_users": {"messages"},
+    "short_ids": {"messages"},
     "text_not_null": {"null_text"},
 }

@@ -21,6 +21,8 @@ _OVERFLOW = re.compile(
     r"|exceeds? (the )?context limit|maximum prompt length|range of input length|exceeded model token limit"
     r"|(input|prompt) (tokens?|token count|length)\b.{0,40} exceeds? "
     r"|\binputs`? (tokens \+ `?max_new_tokens`? must be|must have less than)"
+    r"|longer than the maximum (model|context|sequence) length|exceeds? (the )?max(imum)? (length|message tokens)"
+    r"|prompt (is )?too large|request too large for model|input tokens \+ max tokens exceed"
 )
 _EITHER = re.compile(r"exceeds? the (maximum|limit) of [\d,]+ tokens")
 """Said of the context and of the output alike."""
@@ -51,7 +53,7 @@ def of_status(answer: httpx.Response, error: dict[str, Any], route: Model, said:
     wait = retry_after(answer.headers)
     if status == 402 or (codes & {*_QUOTA_CODES} and status < 500):
         return _out_of_quota(text, wait, route)
-    if is_overflow(codes, said) and status != 429:
+    if status == 413 or (is_overflow(codes, said) and status != 429):
         return ContextOverflow(f"{text}. The context is too long for this model", said)
     if codes & {*_FILTER_CODES} and status < 500:
         return Filtered(text)

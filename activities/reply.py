@@ -1,7 +1,6 @@
 """What a model server is asked, and the one record of what it answered, whichever wire format it speaks."""
 
 import json
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -10,6 +9,9 @@ from activities.manifest import Model, Price, ToolSpec
 from workflows.records import Usage
 
 CHARACTERS_PER_TOKEN = 4
+MOST_TOKENS = 10**9
+"""A server that counts more for one request has counted wrong: our own count stands in."""
+
 Mode = Literal["native", "tool", "prompt"]
 
 Delta = Callable[[str, str], Awaitable[None]]
@@ -147,7 +149,7 @@ def count_usage(usage: Any, names: tuple[str, str, str], price: Price) -> Usage 
 
 
 def _tokens(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_TOKENS:
         return None
     return int(value)
 
@@ -185,4 +187,9 @@ def clean(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text if text.isascii() else paired(text).encode("utf-8", "replace").decode("utf-8")
+
+
+def paired(text: str) -> str:
+    """The text with the halves of surrogate pairs put together that came in different pieces of it."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

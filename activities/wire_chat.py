@@ -18,6 +18,7 @@ from activities.reply import (
     cost_so_far,
     count_usage,
     finish,
+    paired,
     read_finish,
 )
 from activities.structured import final_tool, native_schema, offered
@@ -61,7 +62,7 @@ def features(body: dict[str, Any]) -> set[str]:
 
 def messages(route: Model, ask: Ask, quirks: set[str]) -> list[dict[str, Any]]:
     """The system prompt, then the context, long tool results cut in the middle."""
-    ids = wire_ids(ask.context)
+    ids = wire_ids(ask.context, short="short_ids" in quirks)
     found = [{"role": "system", "content": ask.system}]
     for message in ask.context:
         made = _message(message, ids, ask.tool_output)
@@ -90,24 +91,30 @@ def _message(message: dict[str, Any], ids: dict[str, str], most: int) -> dict[st
 def _adapt(made: dict[str, Any], message: dict[str, Any], route: Model, quirks: set[str]) -> None:
     if made["content"] is None and "text_not_null" in quirks:
         made["content"] = ""
+    kept = message.get("reasoning") or {}
+    own = kept.get("api") == "chat" and kept.get("model") == route.model
     if "reasoning_back" in quirks:  # the key must be there, also where the model gave no reasoning that turn
-        kept = message.get("reasoning") or {}
-        own = kept.get("api") == "chat" and kept.get("model") == route.model
         made["reasoning_content"] = kept.get("text", "") if own else ""
+    for index, call in enumerate(made.get("tool_calls", ())):
+        if own and (extra := kept.get("extra", {}).get(str(index))):
+            call["extra_content"] = extra
 
 
 @dataclass
 class _Held:
-    """A call of which pieces come."""
+    """A call of which pieces come. `extra`: what its server wants to see again with it; `again`: it began with nothing
+    but the name of the call before it."""
 
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
+    extra: dict[str, Any] | None = None
+    again: bool = False
 
     @property
     def arguments(self) -> str:
         """What of them has come."""
-        return "".join(self.pieces)
+        return paired("".join(self.pieces))
 
 
 class Collector:
@@ -146,7 +153,8 @@ class Collector:
         if not isinstance(said, dict):
             return
         reasoning = said.get("reasoning_content") or said.get("reasoning")
-        texts = {"content": _text(said.get("content")), "refusal": _text(said.get("refusal"))}
+        refusal = _text(said.get("refusal")) or _text(said.get("content"), "refusal")
+        texts = {"content": _text(said.get("content")), "refusal": refusal}
         for kind, text in {**texts, "reasoning": reasoning if isinstance(reasoning, str) else ""}.items():
             if text:
                 self._said[kind].append(text)
@@ -159,17 +167,17 @@ class Collector:
                 await self._call(position, call)
 
     async def _call(self, position: int, call: dict[str, Any]) -> None:
-        index = call.get("index")
-        index = index if isinstance(index, int) else position
+        index = _number(call.get("index"), position)
         given = call.get("function")
         function: dict[str, Any] = given if isinstance(given, dict) else {}
         call_id = call["id"] if isinstance(call.get("id"), str) else ""
         held = self._calls[self._open[index]] if index in self._open else None
         if held is None or _starts_another(held, call_id, function):
             self._open[index] = len(self._calls)
-            held = _Held()
+            again = held is not None and not call_id and held.name == clean(function.get("name"))
+            held = _Held(again=again)
             self._calls.append(held)
-        held.id = call_id or held.id
+        held.id, held.extra = call_id or held.id, _extra(call) or held.extra
         held.name = clean(function.get("name")) or held.name
         piece = function.get("arguments")
         held.pieces.append(piece if isinstance(piece, str) else clean(piece))
@@ -188,7 +196,8 @@ class Collector:
         """The reply. Raises Passing unless it is whole."""
         reply = self._reply
         reply.text, reply.refusal = clean("".join(self._said["content"])), clean("".join(self._said["refusal"])) or None
-        reply.calls = [RawCall(clean(call.id), call.name, call.arguments) for call in self._calls]
+        held = [call for call in self._calls if not call.again or call.arguments]
+        reply.calls = [RawCall(clean(call.id), call.name, call.arguments) for call in held]
         if not (reply.finish_reason or self._message or reply.text or reply.calls or reply.refusal):
             keys = ", ".join(sorted(clean(key)[:40] for key in self._keys)[:20]) or "none"
             raise Passing(f"the answer holds no choice (its keys: {keys})", unusable=True)
@@ -197,8 +206,11 @@ class Collector:
             raise Passing("the answer ended without a finish reason: it was cut off")
         if reply.finish_reason == "error":
             raise Passing("the server ended the answer with an error")
-        if reasoning := clean("".join(self._said["reasoning"])):
-            reply.reasoning = {"api": "chat", "model": self._route.model, "text": reasoning}
+        reasoning = clean("".join(self._said["reasoning"]))
+        extra = {str(index): call.extra for index, call in enumerate(held) if call.extra}
+        if reasoning or extra:
+            kept = {"api": "chat", "model": self._route.model, "text": reasoning}
+            reply.reasoning = {**kept, "extra": extra} if extra else kept
         return finish(reply, self._body, self._counted(), self._route)
 
 
@@ -219,11 +231,24 @@ def _starts_another(held: _Held, call_id: str, function: dict[str, Any]) -> bool
     return held.arguments.strip() == "null" or _is_whole(held)
 
 
-def _text(content: Any) -> str:
-    """A message's content: text, or parts that hold text."""
+def _number(index: Any, position: int) -> int:
+    """The number of a call: some servers write it as text, some leave it out."""
+    if isinstance(index, str) and index.isdecimal() and len(index) < 5:
+        return int(index)
+    return index if isinstance(index, int) else position
+
+
+def _extra(call: dict[str, Any]) -> dict[str, Any] | None:
+    """What a server adds to a call and wants back with it, as the signature of the thought that led to it."""
+    extra = call.get("extra_content")
+    return extra if isinstance(extra, dict) else None
+
+
+def _text(content: Any, kind: str = "text") -> str:
+    """A message's content: text, or parts that hold text, or a refusal."""
     if isinstance(content, list):
-        return "".join(_text(part.get("text")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
+        return "".join(_text(part.get(kind)) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) and kind == "text" else ""
 
 
 __all__ = ["Collector", "features", "final_tool", "messages", "request_body"]

@@ -64,7 +64,7 @@ def features(body: dict[str, Any]) -> set[str]:
 
 def items(route: Model, ask: Ask, quirks: set[str]) -> list[dict[str, Any]]:
     """The context as input items."""
-    ids = wire_ids(ask.context)
+    ids = wire_ids(ask.context, short="short_ids" in quirks)
     found: list[dict[str, Any]] = []
     for message in ask.context:
         if message["role"] == "tool":

@@ -9,7 +9,7 @@ from activities.errors import ContextOverflow, ModelRequestRejected
 from activities.manifest import Model, Profile
 from activities.profiles import PROFILES, QUIRKS, quirks_of
 from scripts.chat_protocol import RefusedError
-from tests.faults.plays import ask, say
+from tests.faults.plays import ask, error, say
 from tests.faults.server import FaultServer, Rule
 from tests.unit.gateway_kit import Desk, turn
 
@@ -98,6 +98,22 @@ async def test_a_refused_form_is_found_out_once(route: dict[str, Any], rule: Rul
     assert asking.trail.requests == 1
 
 
+async def test_ids_of_calls_are_short_where_a_server_wants_that() -> None:
+    def strict(body: dict[str, Any]) -> None:
+        for message in body["messages"]:
+            for each in [call["id"] for call in message.get("tool_calls", ())] + [message.get("tool_call_id")]:
+                if each is not None and not (len(each) == 9 and each.isalnum()):
+                    raise RefusedError(f"Tool call id was {each} but must be a-z, A-Z, 0-9, with a length of 9.")
+
+    own = {"id": "aBcDeF123", "type": "function", "function": {"name": "crm__find", "arguments": "{}"}}
+    with FaultServer([ask(("crm.find", {}), own), say("done")], strict) as server:
+        asking = Desk(server)
+        reply = await asking.ask(*turn(await asking.ask()))
+    assert (reply.text, reply.quirks, server.invalid) == ("done", {"short_ids"}, [])
+    first, second = (call["id"] for call in server.asked[-1].body["messages"][2]["tool_calls"])
+    assert (len(first), second) == (9, "aBcDeF123")
+
+
 async def test_text_is_never_null_and_users_take_turns_where_a_server_wants_that() -> None:
     def strict(body: dict[str, Any]) -> None:
         roles = [message["role"] for message in body["messages"]]
@@ -129,6 +145,13 @@ async def test_other_refusals_are_neither_quirks_nor_an_overfull_context() -> No
         assert server.requests() == 1
 
 
+async def test_a_request_that_a_server_calls_too_large_by_its_status_is_an_overfull_context() -> None:
+    for said in ("Request Entity Too Large", "Request too large: tokens per minute (TPM): limit 6000, requested 7000"):
+        with FaultServer([error(413, said)]) as server, pytest.raises(ContextOverflow):
+            await Desk(server).ask()
+        assert server.requests() == 1
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -146,6 +169,11 @@ async def test_other_refusals_are_neither_quirks_nor_an_overfull_context() -> No
         "prompt token count of 70000 exceeds the limit of 64000",
         "Your request exceeded model token limit: 131072 (requested: 140000)",
         "The request of 9000 tokens exceeds the maximum of 4096 tokens.",
+        "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+        "Prompt exceeds max length",
+        "total tokens 9000 of image and text exceed max message tokens",
+        "max_tokens must be at least 1, got -904: prompt too large",
+        "Request too large for model: 9000 tokens, limit 8000",
     ],
 )
 async def test_an_overfull_context_has_many_wordings(said: str) -> None:
