@@ -5,6 +5,7 @@ Temporal beyond that, with the slot free. A reply counts only when it is whole: 
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Sequence
 
@@ -161,8 +162,12 @@ def _without(reply: Reply, secrets: list[str]) -> Reply:
         type(call)(redact(call.provider_id, secrets), redact(call.name, secrets), redact(call.arguments, secrets))
         for call in reply.calls
     ]
-    if reply.reasoning and "text" in reply.reasoning:
-        reply.reasoning["text"] = redact(reply.reasoning["text"], secrets)
+    if reply.reasoning:
+        items = [entry["item"] for entry in reply.reasoning.get("items", ())]
+        sealed = [item.pop("encrypted_content", None) for item in items]  # the server wants it back to the letter
+        reply.reasoning = json.loads(redact(json.dumps(reply.reasoning), secrets))
+        for entry, content in zip(reply.reasoning.get("items", ()), sealed, strict=True):
+            entry["item"] |= {} if content is None else {"encrypted_content": content}
     return reply
 
 

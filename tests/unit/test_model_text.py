@@ -13,7 +13,7 @@ from activities.refusals import LONGEST_WAIT, retry_after
 from activities.repeats import repeated
 from activities.store import open_store
 from activities.streaming import StreamWriter, read_stream
-from tests.faults.plays import error, json_body, say, stream
+from tests.faults.plays import call_item, error, json_body, respond, say, stream
 from tests.faults.server import FaultServer
 from tests.unit.gateway_kit import KEY, Desk
 
@@ -123,6 +123,28 @@ async def test_a_key_that_a_server_echoes_is_nowhere_in_the_reply_or_the_failure
             await Desk(server).ask()
         found.append(f"{failed.value!r} {failed.value.__cause__!r} {getattr(failed.value, 'details', '')}")
     assert [text for text in found if any(secret in text for secret in spelled)] == []
+
+
+async def test_a_key_that_a_server_echoes_in_reasoning_is_not_recorded_and_what_is_encrypted_stays() -> None:
+    echoes = "; ".join(spellings([KEY]))
+    item = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": f"Bearer {KEY}"}],
+        "content": [{"type": "reasoning_text", "text": echoes}],
+        "encrypted_content": f"sealed {KEY}",
+    }
+    signed = {"google": {"thought_signature": "sig", "note": echoes}}
+    call = {"id": "c", "type": "function", "extra_content": signed, "function": {"name": "x", "arguments": "{}"}}
+    with FaultServer([respond(item, call_item("crm__find"))]) as server:
+        kept = (await Desk(server, {"api": "responses"}).ask()).reasoning
+    with FaultServer([say(None, "tool_calls", tool_calls=[call])]) as server:
+        extra = (await Desk(server).ask()).reasoning
+    assert kept is not None
+    assert kept["items"][0]["item"].pop("encrypted_content") == f"sealed {KEY}"
+    for text in (repr(kept), repr(extra)):
+        assert "[redacted]" in text
+        assert not any(secret in text for secret in spellings([KEY]))
 
 
 async def test_the_stream_cache_holds_the_last_attempt_without_secrets() -> None:
