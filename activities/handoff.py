@@ -5,22 +5,26 @@ model's, asked for as JSON of a schema. The record is put if absent before the a
 it, and the model is not asked again.
 """
 
+import asyncio
 import json
 from typing import Any
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.canonical import digest, preview
 from activities.checkpoints import now_iso
 from activities.closing import artifacts
 from activities.context import Messages, check, user_message
-from activities.errors import BundleUnavailable, CheckpointConflict, CheckpointDamaged
+from activities.errors import BundleUnavailable, CheckpointConflict, CheckpointDamaged, Failure
 from activities.execution import heartbeats
-from activities.judgement import HANDOFF, SUMMARY, judge_session
+from activities.judgement import HANDOFF, SUMMARY, Judgement, judge_session
 from activities.listing import git_head, heads_of
 from activities.manifest import Manifest
 from activities.noting import note
+from activities.patience import crashed, failed
 from activities.sessions import begin, beginning, estimate, split_middle
+from activities.trail import Trail
 from activities.upgrading import migrated
 from activities.world import World
 from workflows.catalog import HANDOFF as COMMAND
@@ -43,15 +47,23 @@ class HandoffActivities:
     async def hand_off(self, request: HandoffRequest) -> Handoff:
         """Makes the artifact and the beginning of the next session. Raises the model's failures, CheckpointDamaged and
         CheckpointConflict."""
-        async with heartbeats():
-            refs, new = await self._world.contexts.store_items(request.thread, request.new)
-            asked = digest([request.head.sha256, [ref.sha256 for ref in refs], request.base, request.session])
-            key = f"{folder(request.thread)}/handoffs/{request.branch}/{request.session:04d}.json"
-            found = await self._find(key, asked)
-            if found is not None:
-                note(recorded=True)
-                return found
-            return await self._make(request, refs, new, key, asked)
+        try:
+            async with heartbeats():
+                return await self._hand_off(request)
+        except (ApplicationError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - it must end some time, with a name
+            raise await crashed(self._world.store, request, error) from None
+
+    async def _hand_off(self, request: HandoffRequest) -> Handoff:
+        refs, new = await self._world.contexts.store_items(request.thread, request.new)
+        asked = digest([request.head.sha256, [ref.sha256 for ref in refs], request.base, request.session])
+        key = f"{folder(request.thread)}/handoffs/{request.branch}/{request.session:04d}.json"
+        found = await self._find(key, asked)
+        if found is not None:
+            note(recorded=True)
+            return found
+        return await self._make(request, refs, new, key, asked)
 
     async def _find(self, key: str, asked: str) -> Handoff | None:
         data = await self._world.store.get(key)
@@ -85,11 +97,11 @@ class HandoffActivities:
         compact = manifest.file.session.boundary == "compact" and bool(middle)
         facts = await self._facts(request, manifest, context)
         if compact:
-            judgement, usage = await judge_session(world, manifest, [*first, *middle], SUMMARY)
+            judgement, usage = await self._judge(request, manifest, [*first, *middle], SUMMARY)
             judgement = await self._as_next(request, manifest, judgement)
             messages = [*first, user_message(_summary(request, middle, tail, judgement)), *tail]
         else:
-            judgement, usage = await judge_session(world, manifest, context, HANDOFF)
+            judgement, usage = await self._judge(request, manifest, context, HANDOFF)
             judgement = await self._as_next(request, manifest, judgement)
             people = [message for message in new if message["role"] == "user" and "by" in message]
             messages = [*first, user_message(_handed_over(request, facts, judgement)), *people]
@@ -118,6 +130,22 @@ class HandoffActivities:
         if made is None:
             raise CheckpointDamaged(f"handoff {key} was there and is gone")
         return made
+
+    async def _judge(
+        self, request: HandoffRequest, manifest: Manifest, context: Messages, wanted: Judgement
+    ) -> tuple[dict[str, Any], Usage]:
+        """The model's judgement within what is left of the limits, with the trail of the attempts before."""
+        used, limits = request.used, request.limits
+        left: dict[str, float] = {
+            name: limits[name] - used.get(name, 0) for name in ("tokens", "cost_usd") if name in limits
+        }
+        trail = await Trail.load(self._world.store, request)
+        try:
+            return await judge_session(self._world, manifest, context, wanted, trail, left)
+        except Failure as error:
+            ends = failed(error, trail, manifest.file.model[0].unavailable_after)
+            await trail.save(self._world.store, request)
+            raise ends from None
 
     async def _as_next(self, request: HandoffRequest, manifest: Manifest, judgement: dict[str, Any]) -> dict[str, Any]:
         """The judgement as the bundle of the next session has its state."""

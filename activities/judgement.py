@@ -7,8 +7,9 @@ from typing import Any
 
 from activities import compaction
 from activities.context import Messages
-from activities.errors import ContextOverflow, InvalidModelOutput, ModelRequestRejected
+from activities.errors import ContextOverflow, InvalidModelOutput, ModelRequestRejected, ModelTrouble, RateLimited
 from activities.manifest import Manifest
+from activities.reading import reserve_of
 from activities.reply import Ask, NoSink
 from activities.sessions import shorter
 from activities.structured import read_structured
@@ -58,13 +59,15 @@ SUMMARY = Judgement(
 
 
 async def judge_session(
-    world: World, manifest: Manifest, context: Messages, wanted: Judgement
+    world: World, manifest: Manifest, context: Messages, wanted: Judgement, trail: Trail, left: dict[str, float]
 ) -> tuple[dict[str, Any], Usage]:
-    """The judgement, and what it cost. A model that gives no usable one does not stop the run: what it said last stands
-    in its place, and says so. Raises what may pass (ModelTrouble, RateLimited)."""
-    usage, nudge, trail = Usage(), "", Trail()
+    """The judgement, and what it cost. A model that gives no usable one, or none that `left` allows (by the names of
+    the limits), does not stop the run: what it said last stands in its place, and says so. Raises what may pass
+    (ModelTrouble, RateLimited); what was asked until then is booked in `trail`."""
+    nudge, least = "", Usage()
     schema = json.dumps(wanted.schema, ensure_ascii=False)
-    for _ in range(TRIES):
+    while trail.tries < TRIES and _affords(left, trail.usage.plus(least)):
+        trail.tries += 1
         words = f"{wanted.words} Answer with one JSON object and nothing else, by this JSON Schema: {schema}.{nudge}"
         shown, most = compaction.compacted(context)
         most = min(manifest.file.limits.tool_output, most or manifest.file.limits.tool_output)
@@ -76,12 +79,20 @@ async def judge_session(
             context = shorter(shown)
             continue
         except (ModelRequestRejected, InvalidModelOutput):
-            continue
-        usage = usage.plus(reply.usage)
+            break
+        except (ModelTrouble, RateLimited):
+            trail.tries -= 1
+            raise
+        trail.book(reply.usage)
         value, wrong = await read_structured(reply.text, wanted.schema)
         if isinstance(value, dict):
-            return value, usage.plus(trail.usage)
+            return value, trail.usage
+        least = reserve_of(reply.usage, manifest.file.model[reply.route].price) or least
         nudge = f" The last try did not fit: {wrong}"
     said = next((message["text"] for message in reversed(context) if message["role"] == "assistant"), "")
-    usage = usage.plus(trail.usage)
-    return {wanted.name: "The session gave no usable judgement of itself.", "last_words": said}, usage
+    return {wanted.name: "The session gave no usable judgement of itself.", "last_words": said}, trail.usage
+
+
+def _affords(left: dict[str, float], spent: Usage) -> bool:
+    used = {"tokens": spent.input_tokens + spent.output_tokens, "cost_usd": spent.cost_usd}
+    return all(used[name] <= most for name, most in left.items())

@@ -15,6 +15,9 @@ from activities.reply import Passing
 LONGEST_WAIT = 7 * 86_400.0
 """Seconds. A server that asks for more is asked again after a week."""
 
+SHORTEST_WAIT = 1.0
+"""Seconds. A server that asks for less is not hurried either, since it may go on asking for so little."""
+
 _OVERFLOW = re.compile(
     r"context[ _-]?(length|window|size)|maximum context|too many (input )?tokens|prompt is too long|input is too long"
     r"|exceeds? the (available|maximum) (context|number of (input )?tokens)|reduce the length of the (messages|prompt)"
@@ -68,7 +71,7 @@ def waiting(text: str, wait: float | None, route: Model) -> Failure:
     """The failure of a server that asks to wait: past the bundle's cap it parks the run."""
     if wait is not None and wait > route.retry_after_cap:
         return RateLimited(f"{text}; it asks to wait {wait:.0f} s", wait)
-    return ModelTrouble(text, retry_after=wait)
+    return ModelTrouble(text, retry_after=None if wait is None else max(wait, SHORTEST_WAIT))
 
 
 def _out_of_quota(text: str, wait: float | None, route: Model) -> Failure:

@@ -1,4 +1,5 @@
-"""The trail of a turn that is not there yet: what its failed requests cost, since when they fail, and what was learned.
+"""The trail of a turn, or of a handoff, that is not there yet: what its failed requests cost, since when they fail, and
+what was learned.
 
 It is written when an attempt ends without a turn, and read by the next one, on whichever worker: so failed requests
 count once they are known, and nobody fails for ever unseen. It is put in the store beside the checkpoints; who loses it
@@ -14,6 +15,7 @@ from activities.errors import StoreUnavailable
 from activities.store import Store
 from workflows.keys import folder
 from workflows.records import TurnRequest, Usage
+from workflows.session_records import HandoffRequest
 
 LATE_SECONDS = 300.0
 """So much later than it was due an attempt may begin, and still be one of those in a row."""
@@ -26,7 +28,8 @@ def _now() -> float:
 class Trail(BaseModel):
     """`since`: Unix time of the first failure of those in a row; an attempt that begins after `due` begins a new row,
     since nobody tried meanwhile. `quirks`: by number of the route. `cut`: answers that had begun and were never whole.
-    `crashes`: attempts that ended with an error of ours. `compaction`: the one that this turn has had."""
+    `crashes`: attempts that ended with an error of ours. `tries`: whole answers that did not fit what a handoff asks
+    for. `compaction`: the one that this turn has had."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -36,13 +39,14 @@ class Trail(BaseModel):
     unusable: int = 0
     cut: int = 0
     crashes: int = 0
+    tries: int = 0
     usage: Usage = Usage()
     quirks: dict[str, list[str]] = Field(default_factory=dict)
     compaction: dict[str, Any] | None = None
     _began: float = PrivateAttr(default_factory=_now)
 
     @classmethod
-    async def load(cls, store: Store, request: TurnRequest) -> Self:
+    async def load(cls, store: Store, request: TurnRequest | HandoffRequest) -> Self:
         """The trail of the attempts before this one; a new one with what the run knows of its servers."""
         data = await store.get(_key(request))
         try:
@@ -53,7 +57,7 @@ class Trail(BaseModel):
             found.quirks[route] = sorted({*quirks, *found.quirks.get(route, ())})
         return found
 
-    async def save(self, store: Store, request: TurnRequest) -> None:
+    async def save(self, store: Store, request: TurnRequest | HandoffRequest) -> None:
         """Writes it. A store that fails must not hide the failure that is being reported."""
         try:
             await store.put(_key(request), self.model_dump_json(exclude_defaults=True).encode())
@@ -93,5 +97,6 @@ class Trail(BaseModel):
         self.quirks[str(route)] = sorted({*self.learned(route), quirk})
 
 
-def _key(request: TurnRequest) -> str:
-    return f"{folder(request.thread)}/attempts/{request.branch}/{request.turn:08d}.json"
+def _key(request: TurnRequest | HandoffRequest) -> str:
+    number = f"{request.turn:08d}" if isinstance(request, TurnRequest) else f"session-{request.session:04d}"
+    return f"{folder(request.thread)}/attempts/{request.branch}/{number}.json"

@@ -5,7 +5,6 @@ The checkpoint is the commit of the turn. An attempt that finds it returns what 
 
 import asyncio
 import time
-import traceback
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,11 +16,12 @@ from activities.ancestry import brief, fact
 from activities.canonical import digest
 from activities.checkpoints import Checkpoint, Inputs, Outputs, now_iso, same_request
 from activities.context import Messages, check, user_message
-from activities.errors import CheckpointDamaged, ContextOverflow, Failure, ModelTrouble, ModelUnavailable, RateLimited
+from activities.errors import CheckpointDamaged, ContextOverflow, Failure
 from activities.execution import heartbeats
 from activities.judge import Bench
 from activities.manifest import Manifest
 from activities.noting import note
+from activities.patience import crashed, failed
 from activities.reading import read_reply
 from activities.reply import Ask, Reply
 from activities.sessions import beginning, fullness
@@ -34,9 +34,6 @@ from workflows.records import EffectRecord, Ref, Turn, TurnRequest
 
 ATTEMPT_SECONDS = 780.0
 """The whole time of one attempt at a turn, all routes and quick retries: within the activity's own limit."""
-
-MOST_CRASHES = 5
-"""Attempts at one turn that may end with an error of ours, which is no failure with a name."""
 
 
 class TurnActivities:
@@ -54,7 +51,7 @@ class TurnActivities:
         except (ApplicationError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - it must end some time, with a name
-            raise await self._crashed(request, error) from None
+            raise await crashed(self._world.store, request, error) from None
 
     async def _turn(self, request: TurnRequest) -> Turn:
         refs, new = await self._world.contexts.store_items(request.thread, request.new)
@@ -84,9 +81,9 @@ class TurnActivities:
         try:
             reply = await self._ask(request, manifest, context, trail)
         except Failure as error:
-            failed = self._failed(error, trail, manifest)
+            ends = failed(error, trail, manifest.file.model[0].unavailable_after)
             await trail.save(self._world.store, request)
-            raise failed from None
+            raise ends from None
         turn, message = await self._read(request, manifest, context, reply, trail, abandoned)
         if files != request.files:
             turn = turn.model_copy(update={"files": files})
@@ -147,31 +144,6 @@ class TurnActivities:
             reply = await ask()
         await sink.flush(end=True)
         return reply
-
-    def _failed(self, error: Failure, trail: Trail, manifest: Manifest) -> Failure:
-        """The failure to end the attempt with: trouble that lasts for too long has another name."""
-        if isinstance(error, RateLimited):
-            trail.since = None  # the run is parked for as long as the server asked for
-        if not isinstance(error, ModelTrouble):
-            return error
-        wait = error.next_retry_delay
-        failing = trail.failed(wait.total_seconds() if wait is not None else 0.0)
-        if failing < manifest.file.model[0].unavailable_after:
-            return error
-        return ModelUnavailable(f"{error.message}; failing for {failing:.0f} s, longer than unavailable_after")
-
-    async def _crashed(self, request: TurnRequest, error: Exception) -> Failure:
-        """A named failure for an error of ours: its kind and place only, since its text may hold anything."""
-        trail = await Trail.load(self._world.store, request)
-        trail.crashes += 1
-        await trail.save(self._world.store, request)
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "activities" in frame.filename]
-        where = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "unknown place"
-        said = f"an unexpected {type(error).__name__} at {where} ended attempt {trail.crashes} at turn {request.turn}"
-        activity.logger.error("model.turn: %s", said)
-        if trail.crashes < MOST_CRASHES and activity.info().attempt < 10 * MOST_CRASHES:
-            return ModelTrouble(said)
-        return ModelUnavailable(f"{said}. Retries do not mend it: report it, then fork from the last checkpoint")
 
     def _record(
         self,

@@ -110,7 +110,7 @@ MODEL_TURN = Command(
     gives=records.Turn,
     wait=timedelta(minutes=15),
     beat=timedelta(seconds=10),
-    retry=_retry(1, 60, 1000),  # the activity itself gives up after the bundle's `unavailable_after`
+    retry=_retry(1, 60, 0),  # the activity itself gives up after the bundle's `unavailable_after`
 )
 TOOL_READ = Command(
     name="tool.read",
@@ -174,7 +174,7 @@ HANDOFF = Command(
     gives=session_records.Handoff,
     wait=timedelta(minutes=15),
     beat=timedelta(seconds=10),
-    retry=_retry(1, 60, 1000),
+    retry=_retry(1, 60, 0),  # as that of a turn
 )
 UPGRADE = Command(
     name="bundle.upgrade",

@@ -9,8 +9,8 @@ from workflows.records import BundleRef, Files, Head, Item, Record, ResultStatus
 
 class HandoffRequest(Record):
     """Input of `session.handoff`: where the session stands (`head`, `base` if it has had no turn yet, `new`), and what
-    the workflow alone knows: what people are asked, what is used of the limits. `by`: who wanted it.
-    `upgrade`: the bundle of the next session, where that is another one."""
+    the workflow alone knows: what people are asked, what is used of the limits, what was found out about the model
+    servers (`quirks`). `by`: who wanted it. `upgrade`: the bundle of the next session, where that is another one."""
 
     thread: str
     branch: str
@@ -26,6 +26,7 @@ class HandoffRequest(Record):
     used: dict[str, Any] = Field(default_factory=dict)
     by: str = ""
     upgrade: BundleRef | None = None
+    quirks: dict[str, list[str]] = Field(default_factory=dict)
 
 
 class Handoff(Record):

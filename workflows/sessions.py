@@ -6,6 +6,8 @@ session says that the context begins with it.
 
 from collections.abc import Awaitable
 
+from temporalio import workflow
+
 from workflows import catalog
 from workflows.display import pending_view
 from workflows.records import Problem, Turn, TurnRequest
@@ -15,16 +17,22 @@ from workflows.tool_calls import ToolCalls
 
 FULL = "ContextFull"
 
+COUNTED_HANDOFFS = "limits-are-looked-at-after-a-handoff"
+"""The patch since which a run looks at its limits, at a pause and at its history between a handoff and the turn that
+follows it."""
+
 
 class Sessions(ToolCalls):
     """Takes turns, and hands over between sessions."""
 
     async def take_turn(self, workflow_id: str) -> Turn | None:
-        """One turn, in a new session where one is due; None when the context turned out to be full."""
+        """One turn; None after a handoff that was due, and when the context turned out to be full."""
         state = self.state
         state.read_inbox()
         if state.handoff_by is not None:
             await self._hand_off(workflow_id)
+            if workflow.patched(COUNTED_HANDOFFS):
+                return None
             state.read_inbox()
         turn, asked = await self.mendable(self._ask), state.files
         if turn.kind == "full":
@@ -93,6 +101,7 @@ class Sessions(ToolCalls):
             used=state.used_now(),
             by=state.handoff_by or "",
             upgrade=None if state.upgrade is None else state.upgrade.opening.bundle,
+            quirks=state.quirks,
         )
 
         def hand() -> Awaitable[Handoff]:

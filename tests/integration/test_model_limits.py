@@ -159,7 +159,7 @@ async def test_an_error_of_ours_ends_the_run_with_a_name(
     def broken(*_: Any) -> Any:
         raise KeyError("a value that must not be told")
 
-    monkeypatch.setattr("activities.turn.MOST_CRASHES", 2)
+    monkeypatch.setattr("activities.patience.MOST_CRASHES", 2)
     monkeypatch.setattr("activities.turn.read_reply", broken)
     case = Case([say("hello")])
     await run_all(stack, client, case=case)

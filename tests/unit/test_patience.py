@@ -3,24 +3,30 @@ that were paid for nothing are booked and have a cap."""
 
 import json
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.errors import InvalidModelOutput, ModelTrouble, ModelUnavailable
-from activities.gateway import MOST_CUT, QUICK_ATTEMPTS
+from activities.errors import ContextOverflow, InvalidModelOutput, ModelTrouble, ModelUnavailable, RateLimited
+from activities.gateway import MOST_CUT, MOST_UNUSABLE, QUICK_ATTEMPTS
+from activities.handoff import HandoffActivities
+from activities.judgement import HANDOFF
 from activities.manifest import Caps, Model
+from activities.patience import failed
 from activities.store import open_store
 from activities.trail import LATE_SECONDS, Trail
 from activities.turn import TurnActivities
-from tests.faults.plays import RESET, chunk, chunks, ended, error, respond, say, stream, text_item
+from tests.faults.plays import RESET, chunk, chunks, ended, error, json_body, respond, say, stream, text_item
 from tests.faults.server import Asked, FaultServer, Play
 from tests.unit.gateway_kit import USER, Desk
-from workflows.records import Usage
+from workflows.records import BundleRef, Head, Usage
+from workflows.session_records import HandoffRequest
 
 LIMIT = 1800.0
+TOLD = {"prompt_tokens": 1000, "completion_tokens": 50}
 
 
 def manifest_of(*models: Model) -> Any:
@@ -41,28 +47,27 @@ class Clock:
         found = Trail.model_validate_json(trail.model_dump_json(exclude_defaults=True))
         self.now += lasts
         fails = ModelTrouble("no", retry_after=wait)
-        activities: Any = TurnActivities(SimpleNamespace())  # type: ignore[arg-type]
-        return found, activities._failed(fails, found, manifest_of(Model(model="m", unavailable_after=LIMIT)))
+        return found, failed(fails, found, LIMIT)
 
 
 def test_time_in_which_nobody_asked_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    trail, failed = clock.attempt(Trail(), pause=0)
-    assert isinstance(failed, ModelTrouble)
-    trail, failed = clock.attempt(trail, pause=LIMIT + 60)  # no worker was there
-    assert isinstance(failed, ModelTrouble)
-    for ends in (ModelTrouble, ModelTrouble, ModelUnavailable):
-        trail, failed = clock.attempt(trail, pause=60, lasts=700)  # a server that hangs
-        assert isinstance(failed, ends)
+    trail, ends = clock.attempt(Trail(), pause=0)
+    assert isinstance(ends, ModelTrouble)
+    trail, ends = clock.attempt(trail, pause=LIMIT + 60)  # no worker was there
+    assert isinstance(ends, ModelTrouble)
+    for kind in (ModelTrouble, ModelTrouble, ModelUnavailable):
+        trail, ends = clock.attempt(trail, pause=60, lasts=700)  # a server that hangs
+        assert isinstance(ends, kind)
 
 
 def test_a_wait_that_the_server_asked_for_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     trail, _ = clock.attempt(Trail(), pause=0, wait=890.0)
-    trail, failed = clock.attempt(trail, pause=900, wait=890.0)
-    assert isinstance(failed, ModelTrouble)
-    trail, failed = clock.attempt(trail, pause=900)
-    assert isinstance(failed, ModelUnavailable)
+    trail, ends = clock.attempt(trail, pause=900, wait=890.0)
+    assert isinstance(ends, ModelTrouble)
+    trail, ends = clock.attempt(trail, pause=900)
+    assert isinstance(ends, ModelUnavailable)
 
 
 def test_a_trail_of_an_earlier_release_begins_anew() -> None:
@@ -150,6 +155,13 @@ async def test_answers_that_are_cut_off_have_a_cap_over_all_attempts() -> None:
     assert server.requests() == MOST_CUT
 
 
+async def test_a_server_that_asks_for_no_pause_gets_one() -> None:
+    hurried = error(429, "slow down", None, retry_after_ms="5")
+    with FaultServer([hurried]) as server, pytest.raises(ModelTrouble) as ends:
+        await Desk(server).ask()
+    assert (server.requests(), ends.value.next_retry_delay) == (1, timedelta(seconds=1))
+
+
 async def test_a_server_that_drops_connections_is_asked_quickly_however_often_it_does() -> None:
     with FaultServer([RESET]) as server:
         asking = Desk(server)
@@ -157,3 +169,83 @@ async def test_a_server_that_drops_connections_is_asked_quickly_however_often_it
         with pytest.raises(ModelTrouble):
             await asking.ask()
     assert (server.requests(), asking.trail.cut) == (QUICK_ATTEMPTS, MOST_CUT)
+
+
+class Handing:
+    """Attempts at one handoff, each on a worker that knows nothing."""
+
+    def __init__(self, server: FaultServer, **request: Any) -> None:
+        self.desk = Desk(server, {"stream": False, "unavailable_after": LIMIT})
+        gateway, store = self.desk.gateway, open_store("memory://")
+        self.world: Any = SimpleNamespace(gateway=gateway, router=self.desk.router, store=store)
+        self.request = HandoffRequest(
+            thread="run.1",
+            branch="b",
+            session=1,
+            head=Head(branch="b", sequence=1, sha256=""),
+            bundle=BundleRef(name="n", version="1", digest="d"),
+            **request,
+        )
+
+    async def attempt(self) -> tuple[dict[str, Any], Usage]:
+        """One attempt at the judgement."""
+        asking = HandoffActivities(self.world)._judge(self.request, manifest_of(*self.desk.routes), [USER], HANDOFF)
+        try:
+            return await asking
+        finally:
+            await self.desk.gateway.close()
+            self.desk.gateway._clients.clear()
+
+
+async def test_a_handoff_gives_up_as_a_turn_does_and_says_what_it_cost() -> None:
+    with FaultServer([error(500, "no")]) as server:
+        handing = Handing(server)
+        with pytest.raises(ModelTrouble):
+            await handing.attempt()
+        trail = await Trail.load(handing.world.store, handing.request)
+        assert trail.usage.requests == server.requests() == QUICK_ATTEMPTS
+        trail.since = time.time() - LIMIT
+        await trail.save(handing.world.store, handing.request)
+        with pytest.raises(ModelUnavailable) as ends:
+            await handing.attempt()
+    assert ends.value.details[-1] == {"usage": {"requests": 2 * QUICK_ATTEMPTS}}
+
+
+async def test_answers_to_a_handoff_that_are_none_have_a_cap_over_all_attempts() -> None:
+    with FaultServer([json_body({"choices": [], "usage": TOLD})]) as server:
+        handing = Handing(server)
+        for _ in range(MOST_UNUSABLE - 1):
+            with pytest.raises(ModelTrouble):
+                await handing.attempt()
+        judgement, usage = await handing.attempt()
+    assert "no usable judgement" in judgement["handoff"]
+    assert usage == Usage(requests=MOST_UNUSABLE, input_tokens=1000 * MOST_UNUSABLE, output_tokens=50 * MOST_UNUSABLE)
+
+
+async def test_a_handoff_is_asked_for_three_times_over_all_attempts() -> None:
+    misfit = say("no JSON", usage=TOLD)
+    with FaultServer([misfit, *[error(500)] * QUICK_ATTEMPTS, misfit]) as server:
+        handing = Handing(server)
+        with pytest.raises(ModelTrouble):
+            await handing.attempt()
+        judgement, usage = await handing.attempt()
+    assert "no usable judgement" in judgement["handoff"]
+    assert (server.requests(), usage.requests, usage.input_tokens) == (6, 6, 3000)
+
+
+@pytest.mark.parametrize(("left", "requests"), [(5000, 3), (3099, 2), (2000, 1), (-1, 0)])
+async def test_a_handoff_is_not_asked_for_again_where_the_limit_does_not_allow_it(left: int, requests: int) -> None:
+    with FaultServer([say("no JSON", usage=TOLD)]) as server:
+        handing = Handing(server, limits={"tokens": 9000}, used={"tokens": 9000 - left})
+        judgement, usage = await handing.attempt()
+    assert "no usable judgement" in judgement["handoff"]
+    assert (server.requests(), usage.requests) == (requests, requests)
+
+
+async def test_a_failure_that_ends_a_run_says_what_the_turn_cost_beside_its_own_details() -> None:
+    trail = Trail(usage=Usage(requests=2, input_tokens=70))
+    ends = failed(ContextOverflow("too long", "said"), trail, LIMIT)
+    assert ends.details == ("said", {"usage": {"requests": 2, "input_tokens": 70}})
+    assert (ends.type, ends.non_retryable) == ("ContextOverflow", True)
+    assert failed(ModelTrouble("no"), trail, LIMIT).details == ()
+    assert failed(RateLimited("no", 7.0), trail, LIMIT).details == (7.0,)
