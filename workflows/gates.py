@@ -16,7 +16,7 @@ from workflows import catalog
 from workflows.display import enough, reached_text
 from workflows.messages import decode_json
 from workflows.people import People
-from workflows.records import Problem
+from workflows.records import Problem, Usage
 from workflows.requests import Request
 from workflows.rollover import RollOver
 from workflows.side_records import ProbeRequest
@@ -91,6 +91,7 @@ class Gates(People, Waiting):
             except ActivityError as error:
                 problem = problem_of(error)
                 if problem is None:
+                    self.state.usage = self.state.usage.plus(spent_of(error))
                     raise
             await self._park(problem, tries)
         raise AssertionError("unreachable: the loop has no end")
@@ -150,6 +151,17 @@ def problem_of(error: ActivityError) -> Problem | None:
         return None  # a run that met it before it was a reason to park has failed here
     wait = decode_json(cause.details[0]) if cause.type == "RateLimited" and cause.details else None
     return Problem(type=cause.type, message=cause.message, remedy=PARKS[cause.type][1], retry_after=wait)
+
+
+def spent_of(error: ActivityError) -> Usage:
+    """What the model's requests of an activity cost that failed for good: no turn will count them."""
+    cause = error.cause
+    for detail in cause.details if isinstance(cause, ApplicationError) else ():
+        try:
+            return Usage.model_validate(decode_json(detail)["usage"])
+        except (ValueError, TypeError, KeyError):  # another detail: a text, a number
+            continue
+    return Usage()
 
 
 def failure_of(error: ActivityError) -> ApplicationError:
