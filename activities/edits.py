@@ -85,11 +85,11 @@ def _whole(
     open_calls: Sequence[str],
 ) -> Spliced:
     kept = [message for message in after if message is not None]
-    left = sorted(_calls(before) - _calls(kept))
+    left = sorted(calls_in(before) - calls_in(kept))
     last = next((index for index in range(len(before) - 1, -1, -1) if before[index]["role"] == "assistant"), None)
     same = last is None or after[last] is before[last]
-    if open_calls and open_calls[0] in _calls(kept):
-        end = next(index for index, message in enumerate(kept) if open_calls[0] in _calls([message]))
+    if open_calls and open_calls[0] in calls_in(kept):
+        end = next(index for index, message in enumerate(kept) if open_calls[0] in calls_in([message]))
         given = {message["call"]: message for message in kept[end + 1 :]} | dict(settled)
         ids = [call["id"] for call in kept[end]["calls"]]
         answers = [given[each] for each in ids if each in given]
@@ -122,12 +122,12 @@ def _drop(after: list[dict[str, Any] | None], number: int) -> None:
         raise EditError('message 0 is the goal: give another one with {"goal": …}')
     if message["role"] == "tool":
         call = message["call"]
-        owner = next(index for index, each in enumerate(after) if each and call in _calls([each]))
+        owner = next(index for index, each in enumerate(after) if each and call in calls_in([each]))
         raise EditError(
             f"dropping message {number} would orphan call {call}: drop message {owner}, which makes the call, or give "
             f'another answer with {{"tool_result": "{call}", "content": …}}'
         )
-    gone = _calls([message])
+    gone = calls_in([message])
     after[number] = None
     for index, each in enumerate(after):
         if each is not None and each["role"] == "tool" and each["call"] in gone:
@@ -151,7 +151,8 @@ def _answer(
     settled[call] = tool_message(call, made[call], text)
 
 
-def _calls(messages: Sequence[dict[str, Any]]) -> set[str]:
+def calls_in(messages: Sequence[dict[str, Any]]) -> set[str]:
+    """The ids of the calls that messages make."""
     return {call["id"] for message in messages for call in message.get("calls") or ()}
 
 

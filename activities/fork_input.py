@@ -33,6 +33,11 @@ def fork_of(payload: RawValue) -> ForkInput:
     value: Any = decode_json(payload)
     if isinstance(value, str):
         value = loads(value)
+    return wanted_of(value)
+
+
+def wanted_of(value: dict[str, Any]) -> ForkInput:
+    """The same of an input's object. Raises ValidationError."""
     wanted = ForkInput.model_validate(value["fork"])
     if value.get("goal") is not None:
         goal = ForkInput.model_validate({**value["fork"], "edits": [{"goal": value["goal"]}]}).edits

@@ -10,9 +10,9 @@ from temporalio import activity
 from temporalio.common import RawValue
 
 from activities.canonical import preview
-from activities.context import Messages, user_message
+from activities.context import Messages
 from activities.copying import copy_objects
-from activities.edits import ENDS, EditError, Spliced, splice
+from activities.edits import Spliced
 from activities.errors import CheckpointDamaged, InvalidInput, WorkspaceUnavailable
 from activities.execution import heartbeats
 from activities.fork_input import ForkInput, fork_of
@@ -52,7 +52,10 @@ class ForkActivities:
             try:
                 start = await self._start(wanted, source, request)
                 files = await self._copy(start, request.thread)
-                past = Past(effects=await past_effects(self._world.store, self._world.ledger, source, start.held()))
+                items, answers = await self._stored(request.thread, start)
+                spliced = start.edited(answers, wanted.edits)
+                known = start.known(spliced)
+                past = Past(effects=await past_effects(self._world.store, self._world.ledger, source, known))
             except (CheckpointDamaged, WorkspaceUnavailable) as error:
                 raise damaged(wanted.workflow_id, origin.head.sequence, error) from None
             effects = (await past.put(self._world.store, past_key(request.thread))).effects
@@ -67,10 +70,10 @@ class ForkActivities:
                 point=point,
                 goal=_goal(wanted, start),
                 files=files,
-                session=1 + sum(record.base for record in start.records),
+                session=start.breaks.session,
                 inherited=len(effects) - after,
                 after=after,
-                **await self._begin(request, wanted, start),
+                **await self._begin(request, start, items, spliced),
                 **(_spent(start) if wanted.budget == "inherited" else {}),
             )
 
@@ -94,16 +97,17 @@ class ForkActivities:
         self._world.contexts.adopt(thread, start.point.record, start.before)
         return files
 
-    async def _begin(self, request: ForkRequest, wanted: ForkInput, start: Start) -> dict[str, Any]:
+    async def _begin(
+        self, request: ForkRequest, start: Start, items: dict[str, Item], spliced: Spliced | None
+    ) -> dict[str, Any]:
         """The turn with its calls decided on anew, or an edited context."""
-        turn, items = start.turn, await self._stored(request.thread, start)
-        if not wanted.edits:
+        turn = start.turn
+        if spliced is None:
             before = start.before[: -1 if start.point.record.outputs.message else None]
             return {
                 "turn": None if turn is None else await self._judged(request, turn, before, set(items)),
                 "answers": list(items.values()),
             }
-        spliced = await self._spliced(request, wanted, start, items)
         if spliced.open and turn is not None:
             answers = await self._given(request.thread, spliced)
             settled = {str(each.call) for each in answers}
@@ -113,33 +117,20 @@ class ForkActivities:
                 "answers": answers,
                 "said": [Item(text=each["text"]) for each in spliced.said],
             }
-        ends = spliced.whole[-1]["role"] == "assistant"
-        if ends and (turn is None or turn.calls or not spliced.kept):
-            raise InvalidInput(f"fork: {ENDS}")
         base = await begin(self._world.entries, request.thread, spliced.whole)
-        return {"base": base, "turn": turn if ends else None}
+        return {"base": base, "turn": turn if spliced.whole[-1]["role"] == "assistant" else None}
 
     async def _given(self, thread: str, spliced: Spliced) -> list[Item]:
         refs = [await self._world.entries.put(thread, each, str(each["text"])) for each in spliced.answers]
         pairs = zip(spliced.answers, refs, strict=True)
         return [Item(ref=ref, call=each["call"], tool=each["tool"]) for each, ref in pairs]
 
-    async def _stored(self, thread: str, start: Start) -> dict[str, Item]:
-        """The settled answers in call order, all of them as entries of the fork."""
+    async def _stored(self, thread: str, start: Start) -> tuple[dict[str, Item], Messages]:
+        """The settled answers in call order, all of them as entries of the fork, and what they say."""
         items = list(start.settled.values())
-        refs, _ = await self._world.contexts.store_items(thread, items)
-        return {
-            str(item.call): Item(ref=ref, call=item.call, tool=item.tool) for item, ref in zip(items, refs, strict=True)
-        }
-
-    async def _spliced(self, request: ForkRequest, wanted: ForkInput, start: Start, items: dict[str, Item]) -> Spliced:
-        turn, refs = start.turn, [item.ref.sha256 for item in items.values() if item.ref]
-        answers = await self._world.entries.get_all(request.thread, refs)
-        nudge = [user_message(turn.nudge)] if turn and turn.nudge else []
-        try:
-            return splice([*start.before, *answers, *nudge], wanted.edits, start.open())
-        except EditError as error:
-            raise InvalidInput(f"fork: {error}") from None
+        refs, answers = await self._world.contexts.store_items(thread, items)
+        pairs = zip(items, refs, strict=True)
+        return {str(item.call): Item(ref=ref, call=item.call, tool=item.tool) for item, ref in pairs}, answers
 
     async def _judged(self, request: ForkRequest, turn: Turn, before: Messages, settled: set[str]) -> Turn:
         """The turn with every call that is not settled decided on by this run's bundle, under names of this run."""

@@ -23,7 +23,7 @@ from activities.listing import git_head, heads_of
 from activities.manifest import Manifest
 from activities.noting import note
 from activities.patience import crashed, failed
-from activities.sessions import begin, beginning, estimate, split_middle
+from activities.sessions import begin, beginning, estimate, session_mark, split_middle
 from activities.trail import Trail
 from activities.upgrading import migrated
 from activities.world import World
@@ -191,13 +191,13 @@ class HandoffActivities:
 
 
 def _mark(request: HandoffRequest, turns: int) -> str:
-    return f"[session {request.session + 1}, turns 1 to {turns} are summed up here]"
+    return session_mark(request.session + 1, turns)
 
 
 def _handed_over(request: HandoffRequest, facts: dict[str, Any], judgement: dict[str, Any]) -> str:
     """The message with which a new session begins, after the goal."""
     return (
-        f"{_mark(request, request.head.sequence)}\n"
+        f"{_mark(request, request.head.sequence)}"
         "You go on with the task above in a new session. You do not see what was said before; this is what is left of "
         "it.\n\nFacts, as the system has them on record (what is COMMITTED has happened: do not do it again):\n"
         f"{json.dumps(facts, ensure_ascii=False)}\n\n"
@@ -209,7 +209,7 @@ def _summary(request: HandoffRequest, middle: Messages, tail: Messages, judgemen
     """The message that stands for the middle. The turns in the tail are not part of it."""
     kept = sum(message["role"] == "assistant" for message in tail)
     text = judgement.get("summary") or json.dumps(judgement, ensure_ascii=False)
-    return f"{_mark(request, request.head.sequence - kept)}\n{text}"
+    return f"{_mark(request, request.head.sequence - kept)}{text}"
 
 
 def shown(value: Any) -> Any:

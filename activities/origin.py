@@ -60,7 +60,8 @@ class Origin(PutOnce):
 
 
 class PastEffect(BaseModel):
-    """An effect that was made before, elsewhere. `after`: the fork's context does not hold it."""
+    """An effect that was made before, elsewhere. `after`: the fork's context does not hold it. `call`: the call that it
+    was made for."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -68,6 +69,7 @@ class PastEffect(BaseModel):
     request_digest: str
     after: bool
     record: EffectRecord
+    call: str | None = None
 
 
 class Past(PutOnce):

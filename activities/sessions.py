@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,21 @@ LOOSE, PART = 8, 128
 
 TAIL_SHARE = 0.25
 """The part of a compacted context that stays word for word at its end."""
+
+
+_MARK = re.compile(r"\[session (\d+), turns 1 to \d+ are summed up here\]\n")
+
+
+def session_mark(number: int, turns: int) -> str:
+    """The line with which the message begins that a handoff leaves in place of what it sums up."""
+    return f"[session {number}, turns 1 to {turns} are summed up here]\n"
+
+
+def session_of(messages: Iterable[dict[str, Any]]) -> int:
+    """The session that messages were said in: the one of the newest handoff among them, 1 without any. A context that
+    begins anew without a newer one was edited."""
+    found = (_MARK.match(str(message.get("text", ""))) for message in messages if message["role"] == "user")
+    return max((int(mark[1]) for mark in found if mark), default=1)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from pydantic import ValidationError
 from temporalio.client import Client
 
 from activities.context import Messages
-from activities.edits import EditError, splice
-from activities.fork_input import ForkInput
+from activities.fork_input import ForkInput, wanted_of
 from activities.fork_start import Start, load_start
 from activities.origin import PastEffect
 from activities.past import past_effects
@@ -27,11 +26,13 @@ class Report:
     start: Start
     workflow_id: str
     effects: list[PastEffect]
+    undone: list[PastEffect]
     undoable: set[str]
     now: dict[str, str]
 
     def view(self) -> dict[str, Any]:
-        """As JSON: where it begins, effects that the fork knows of and that it does not, versions then and now."""
+        """As JSON: where it begins, effects that the fork knows of, of these the `undone` ones, and those that
+        it does not know, versions then and now."""
         record = self.start.point.record
         return {
             "workflow_id": self.workflow_id,
@@ -42,6 +43,7 @@ class Report:
             "at": record.timestamp,
             "last": (record.outputs.message or {}).get("text", ""),
             "inherited": [_effect(each) for each in self.effects if not each.after],
+            "undone": [_effect(each) for each in self.undone],
             "after": [{**_effect(each), "undo": self._undo(each)} for each in self.effects if each.after],
             "versions": {"then": record.versions, "now": self.now},
         }
@@ -67,23 +69,19 @@ def _effect(effect: PastEffect) -> dict[str, Any]:
 
 
 async def report(client: Client, settings: Settings, wanted: ForkInput, bundle: str | None) -> Report:
-    """What a fork would begin with. Raises InvalidInput and UnknownBundle, and Refused for edits that cannot be."""
+    """What a fork would begin with. Raises InvalidInput, as its start would, and UnknownBundle."""
     world = await make_world(client, settings)
     try:
         start = await _start(world, client, wanted)
-        effects = await past_effects(world.store, world.ledger, start.point.thread, start.held())
-        record = start.point.record
-        try:
-            spliced = splice(await _messages(world, start), wanted.edits, start.open())
-        except EditError as error:
-            raise Refused(f"fork: {error}") from None
-        assert spliced.messages
+        record, known = start.point.record, start.known(start.edited(await _answers(world, start), wanted.edits))
+        effects = await past_effects(world.store, world.ledger, start.point.thread, known)
+        undone = await past_effects(world.store, world.ledger, start.point.thread, known, undone=True)
         digest = record.versions["bundle_digest"]
         if bundle is not None:
             digest = (await world.bundles.pin(bundle, world.specs))[0].digest
         now = (await world.bundles.manifest(digest)).versions(digest, settings.build_id)
         tools = {each.name for each in world.registry.match(["*"]) if each.compensate_fn is not None}
-        return Report(start, wanted.workflow_id, effects, tools, now)
+        return Report(start, wanted.workflow_id, effects, [each for each in undone if not each.after], tools, now)
     finally:
         await _close(world)
 
@@ -92,15 +90,16 @@ async def context(client: Client, settings: Settings, wanted: ForkInput) -> Mess
     """The messages that edits refer to. Raises InvalidInput."""
     world = await make_world(client, settings)
     try:
-        return await _messages(world, await _start(world, client, wanted))
+        start = await _start(world, client, wanted)
+        return start.said(await _answers(world, start))
     finally:
         await _close(world)
 
 
 def fork_input(value: dict[str, Any]) -> ForkInput:
-    """The checkpoint and the edits, checked. Raises Refused."""
+    """The checkpoint and the edits out of a run's input, checked. Raises Refused."""
     try:
-        return ForkInput.model_validate(value)
+        return wanted_of(value)
     except ValidationError as error:
         raise Refused(f"fork: {explain(error)}") from None
 
@@ -111,7 +110,7 @@ async def _start(world: World, client: Client, wanted: ForkInput) -> Start:
     return await load_start(world, client, wanted.workflow_id, point)
 
 
-async def _messages(world: World, start: Start) -> Messages:
+async def _answers(world: World, start: Start) -> Messages:
     items = [item for item in start.settled.values() if item.ref is not None]
     answers = await world.entries.get_all(start.point.thread, [item.ref.sha256 for item in items if item.ref])
     texts = [
@@ -120,7 +119,7 @@ async def _messages(world: World, start: Start) -> Messages:
         if item.ref is None
     ]
     order = list(start.settled)
-    return [*start.before, *sorted([*answers, *texts], key=lambda each: order.index(str(each["call"])))]
+    return sorted([*answers, *texts], key=lambda each: order.index(str(each["call"])))
 
 
 async def _close(world: World) -> None:

@@ -91,7 +91,7 @@ def _json(option: str, text: str) -> Any:
 
 
 async def _context(value: dict[str, Any], as_json: bool) -> int:
-    settings, wanted = read_settings(), fork_input(value["fork"])
+    settings, wanted = read_settings(), fork_input(value)
     try:
         messages = await context(await connect(settings), settings, wanted)
     except StoreUnavailable:
@@ -112,7 +112,7 @@ async def _context(value: dict[str, Any], as_json: bool) -> int:
 
 
 async def _fork(value: dict[str, Any], name: str | None, queue: str | None, yes: bool, as_json: bool) -> int:
-    settings, wanted = read_settings(), fork_input(value["fork"])
+    settings, wanted = read_settings(), fork_input(value)
     client = await connect(settings)
     try:
         found = await report(client, settings, wanted, value.get("bundle"))
@@ -172,6 +172,7 @@ def _show(found: Report, value: dict[str, Any]) -> None:
     line(f"The last message of the agent: {view['last']}")
     for name, title in (
         ("inherited", "Effects that it inherits"),
+        ("undone", "Effects that its context holds and that were undone since"),
         ("after", "Effects of the source that it does not know"),
     ):
         line(f"{title}: {len(view[name]) or 'none'}")

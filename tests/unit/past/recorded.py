@@ -12,6 +12,7 @@ from activities.bundles import Bundles
 from activities.canonical import digest
 from activities.checkpoints import Checkpoint, Checkpoints, Inputs, Outputs
 from activities.context import Contexts, tool_message, user_message
+from activities.effect_records import Claim, Outcome, Prepared
 from activities.entries import Entries
 from activities.judge import Bench
 from activities.ledger import Ledger
@@ -19,11 +20,13 @@ from activities.manifest import ToolSpec
 from activities.reading import read_reply
 from activities.reply import RawCall, Reply
 from activities.segments import Segments
+from activities.sessions import beginning
 from activities.store import LocalStore
 from activities.tools import load_tools
 from activities.world import spec_of
 from workflows.keys import checkpoint_key
 from workflows.records import BundleRef, Head, Item, Ref, TurnRequest, Usage
+from workflows.records import Call as JudgedCall
 
 THREAD = "run-83.9c41d07be2f5"
 BRANCH = "0a1b2c3d"
@@ -48,6 +51,9 @@ class Recorded:
         self.head: Head | None = None
         self.ref: BundleRef | None = None
         self.seconds = 0
+        self.ancestry_of: list[str] = []
+        self.branched = False
+        self.base: str | None = None
 
     def environment(self) -> dict[str, str]:
         """What the commands read."""
@@ -80,7 +86,9 @@ class Recorded:
         assert self.ref is not None
         number, manifest = self.head.sequence + 1, await self.bundles.manifest(self.ref.digest)
         bodies = await self.entries.get_all(self.thread, [ref.sha256 for ref in self.new])
-        context = [*await self.contexts.load(self.thread, self.head), *bodies]
+        begun = None if self.base is None else await beginning(self.entries, self.thread, self.base)
+        before = await self.contexts.load(self.thread, self.head) if begun is None else begun.messages
+        context, entries = [*before, *bodies], [*(begun.refs if begun else []), *self.new]
         request = TurnRequest(
             thread=self.thread,
             branch=self.branch,
@@ -89,6 +97,8 @@ class Recorded:
             new=[Item(ref=ref) for ref in self.new],
             bundle=self.ref.digest,
             numbers=self.numbers,
+            ancestry=self.ancestry_of,
+            branched=self.branched,
         )
         usage = Usage(requests=1, input_tokens=tokens, output_tokens=10)
         raw = [RawCall(f"c{number}-{index}", tool, json.dumps(value)) for index, (tool, value) in enumerate(calls)]
@@ -96,20 +106,47 @@ class Recorded:
         bench = Bench(request, manifest, self.registry, self.entries, self.ledger, self.ancestry, context)
         turn, message = await read_reply(reply, bench, context, Usage())
         self.numbers = bench.numbers or self.numbers
-        record = self._record(number, self.head, self.new, f"turn-{number}").model_copy(
+        record = self._record(number, self.head, entries, f"turn-{number}").model_copy(
             update={
                 "outputs": Outputs(message=message, turn=turn.model_dump(mode="json", exclude_defaults=True)),
                 "effects": [call.fingerprint for call in turn.calls if call.fingerprint],
                 "usage": usage,
+                "base": begun is not None,
             }
         )
         saved = await self.contexts.commit(record, self.head, context, sum(ref.bytes for ref in self.new))
-        self.head, self.new = saved.head(), []
+        self.head, self.new, self.base = saved.head(), [], None
         for index, call in enumerate(turn.calls):
             said = answers[index] if index < len(answers) else f"result {call.id}"
             body = tool_message(call.id, call.tool, said)
             self.new.append(call.answer or await self.entries.put(self.thread, body, said))
         return saved
+
+    async def commit(self, call: JudgedCall, by: str | None = None, **more: Any) -> None:
+        """What a call of the last turn leaves in the ledger when it has run: its answer is the one that was given."""
+        assert call.operation_id is not None
+        at = f"2026-11-29T16:00:00.{len(await self.ledger.names(self.thread)):03d}+00:00"
+        prepared = Prepared(
+            operation_id=call.operation_id,
+            tool=call.tool,
+            effect="once",
+            canonical_request={"tool": call.tool, "arguments": call.arguments},
+            request_digest=call.request_digest or "",
+            fingerprint=call.fingerprint or "",
+            idempotency_key=call.operation_id,
+            key_valid=86_400.0,
+            approved_by=by,
+            prepared_at=at,
+            claim=Claim(attempt=1, token="t", claimed_at=at, lease=1.0),
+            call=call.id,
+        ).model_copy(update=more)
+        await self.ledger.prepare(self.thread, prepared)
+        index = int(call.id.rpartition(".")[2])
+        answer = self.new[index] if index < len(self.new) else Ref(sha256="0" * 64, bytes=1, preview="sent")
+        outcome = Outcome(
+            operation_id=prepared.operation_id, status="COMMITTED", how="executed", answer=answer, committed_at=at
+        )
+        await self.ledger.finish(self.thread, outcome)
 
     def _specs(self, globs: Sequence[str]) -> list[ToolSpec]:
         return [spec_of(tool) for tool in self.registry.match(globs)]

@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from activities.context import tool_message
-from activities.effect_records import Claim, Outcome, Prepared
 from activities.store import open_store
 from scripts.commands.diff import _diff
 from scripts.commands.running import Refused
@@ -19,7 +18,7 @@ from scripts.drawing import draw
 from scripts.living import client_or_none
 from scripts.tree import tree_of
 from tests.unit.past.recorded import THREAD, Recorded
-from workflows.records import Call, Ref
+from workflows.records import Call
 
 TOOLS = ["list_files", "write_file", "notify"]
 ALLOW = [{"tool": "*", "decision": "allow"}]
@@ -51,35 +50,6 @@ def act(capsys: pytest.CaptureFixture[str]) -> Act:
     return call
 
 
-async def committed(run: Recorded, call: Call, by: str | None = None) -> None:
-    """What a call with an effect leaves in the ledger."""
-    assert call.operation_id is not None
-    claim = Claim(attempt=1, token="t", claimed_at="2026-11-29T16:00:00+00:00", lease=1.0)
-    prepared = Prepared(
-        operation_id=call.operation_id,
-        tool=call.tool,
-        effect="once",
-        canonical_request={"tool": call.tool, "arguments": call.arguments},
-        request_digest=call.request_digest or "",
-        fingerprint=call.fingerprint or "",
-        idempotency_key=call.operation_id,
-        key_valid=86_400.0,
-        approved_by=by,
-        prepared_at="2026-11-29T16:00:00+00:00",
-        claim=claim,
-    )
-    await run.ledger.prepare(run.thread, prepared)
-    answer = Ref(sha256="0" * 64, bytes=1, preview="sent")
-    outcome = Outcome(
-        operation_id=call.operation_id,
-        status="COMMITTED",
-        how="executed",
-        answer=answer,
-        committed_at=prepared.prepared_at,
-    )
-    await run.ledger.finish(run.thread, outcome)
-
-
 async def two_paths(run: Recorded) -> Recorded:
     """Three turns with two effects, then set back to checkpoint 1 and gone on otherwise."""
     await run.turn(("list_files", {"path": "."}), answers=["nothing here"])
@@ -87,7 +57,7 @@ async def two_paths(run: Recorded) -> Recorded:
     back, new = run.head, list(run.new)
     for name in ("a.txt", "b.txt"):
         saved = await run.turn(("write_file", {"path": name, "content": name}))
-        await committed(run, Call.model_validate((saved.outputs.turn or {})["calls"][0]))
+        await run.commit(Call.model_validate((saved.outputs.turn or {})["calls"][0]))
     run.branch, run.head, run.new, run.numbers = "ffffffff", back, new, {}
     await run.turn(("notify", {"text": "nothing to write"}))
     await run.turn(text="All is done.")
@@ -99,7 +69,7 @@ async def test_a_run_is_shown_with_its_turns_calls_and_decisions(run: Recorded, 
         ("write_file", {"path": "a.txt", "content": "a"}), ("notify", {"text": "hi"}), text="I write."
     )
     calls = [Call.model_validate(call) for call in (saved.outputs.turn or {})["calls"]]
-    await committed(run, calls[1], "alice")
+    await run.commit(calls[1], "alice")
     await run.turn(text="All is done.")
     code, found = await act("show", "run-83")
     assert (code, found["thread"], found["goal"], found["live"]) == (0, THREAD, "write two files", None)
