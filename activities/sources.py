@@ -1,5 +1,6 @@
 """Which run, which of its starts and which path a person means, and what stands there: for forks."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,9 +11,6 @@ from activities.segments import Segments
 from activities.store import Store
 from workflows.keys import safe_id
 from workflows.records import Head
-
-TIPS = 3
-"""How many of a branch's last records are tried for the time at which it was last written to."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,8 @@ class Point:
 
 
 async def find_thread(store: Store, run: str) -> str | None:
-    """The thread that a person means: `<workflow id>` (its newest start) or `<workflow id>.<start>`."""
+    """The thread that a person means: `<workflow id>` (its newest start) or `<workflow id>.<start>`. Raises
+    CheckpointDamaged where several starts are there and of one nothing can be read: it may be the newest."""
     for workflow_id, _, start in ((run, "", ""), run.rpartition(".")):
         if not workflow_id:
             continue
@@ -41,17 +40,43 @@ async def find_thread(store: Store, run: str) -> str | None:
 
 
 async def _opened(store: Store, thread: str) -> str:
-    """When a thread was opened. A fork's first record is as old as its source."""
-    checkpoints = Checkpoints(store)
-    try:
+    """When a thread was opened, or so soon after that as a record of its own tells: no two starts of an id overlap. A
+    fork's first records are as old as its source."""
+    with contextlib.suppress(CheckpointDamaged):
         if (origin := await find_origin(store, thread)) is not None:
             return origin.at
-        for branch, sequence in (await checkpoints.names(thread))[:1]:
+    checkpoints = Checkpoints(store)
+    for branch, sequence in await checkpoints.names(thread):
+        with contextlib.suppress(CheckpointDamaged):
             record = await checkpoints.find(thread, branch, sequence)
-            return record.timestamp if record else ""
-    except CheckpointDamaged:
-        pass
-    return ""
+            if record is not None and record.thread == thread:
+                return record.timestamp
+    raise CheckpointDamaged(
+        f"no checkpoint of the start {thread} can be read, so which start is the newest is not known: restore it from "
+        "a backup of the store, or name the start that you mean as <workflow id>.<start>"
+    )
+
+
+async def last_branch(checkpoints: Checkpoints, thread: str, ends: Mapping[str, tuple[int, int]]) -> str:
+    """The branch that was written to last, of those with their first and last numbers: after a reset that is not the
+    longest one. Raises CheckpointDamaged where there are several and of one nothing can be read: it may be that."""
+    if len(ends) == 1:
+        return next(iter(ends))
+    return max([(await _written(checkpoints, thread, name, *ends[name]), ends[name][1], name) for name in ends])[2]
+
+
+async def _written(checkpoints: Checkpoints, thread: str, branch: str, first: int, last: int) -> str:
+    """When a branch was written to last, as its newest record that can be read tells: a path goes on after others have
+    ended, so any of its records is later than all of theirs."""
+    for number in range(last, first - 1, -1):
+        with contextlib.suppress(CheckpointDamaged):
+            record = await checkpoints.find(thread, branch, number)
+            if record is not None:
+                return record.timestamp
+    raise CheckpointDamaged(
+        f"no checkpoint of branch {branch} of {thread} can be read, so which path was written to last is not known: "
+        "restore it from a backup of the store, or name the branch that you mean (`branch`)"
+    )
 
 
 class Sources:
@@ -64,13 +89,18 @@ class Sources:
     async def point(self, run: str, number: int, branch: str | None = None) -> Point:
         """The checkpoint of that number on the path that was written to last, or on the path that ends with `branch`.
         Raises InvalidInput."""
-        thread = await find_thread(self._store, run)
-        if thread is None:
-            raise InvalidInput(f"fork: there is no run {run!r} in the store (or it is being deleted)")
-        path = await self._path(thread, branch)
+        try:
+            thread = await find_thread(self._store, run)
+            if thread is None:
+                raise InvalidInput(f"fork: there is no run {run!r} in the store (or it is being deleted)")
+            path = await self._path(thread, branch)
+        except CheckpointDamaged as error:
+            raise InvalidInput(f"fork: {error.message}") from None
         held = next((name for name, (first, last) in path.items() if first <= number <= last), None)
         if held is None:
-            most = max(last for _, last in path.values())
+            most, least = max(last for _, last in path.values()), min(first for first, _ in path.values())
+            if number < least:
+                raise damaged(run, least, CheckpointDamaged("what was before it is not known"))
             raise InvalidInput(f"fork: run {run!r} has no checkpoint {number}: its last one is {most}")
         try:
             record = await self._checkpoints.find(thread, held, number)
@@ -95,7 +125,7 @@ class Sources:
             ends[name] = (ends.get(name, (number, 0))[0], number)
         if branch is not None and branch not in ends:
             raise InvalidInput(f"fork: field `branch`: {thread} has no branch {branch!r}; there are: {', '.join(ends)}")
-        at: str | None = branch or await self._newest(thread, ends)
+        at: str | None = branch or await last_branch(self._checkpoints, thread, ends)
         last, path = ends[str(at)][1], dict[str, tuple[int, int]]()
         while at is not None and at not in path:
             first = ends[at][0]
@@ -103,21 +133,6 @@ class Sources:
             parent = await self._parent(thread, at, first)
             at, last = (parent.branch, parent.sequence) if parent and parent.branch in ends else (None, 0)
         return path
-
-    async def _newest(self, thread: str, ends: Mapping[str, tuple[int, int]]) -> str:
-        if len(ends) == 1:
-            return next(iter(ends))
-        times = [(await self._written(thread, name, last), last, name) for name, (_, last) in ends.items()]
-        return max(times)[2]
-
-    async def _written(self, thread: str, branch: str, last: int) -> str:
-        for number in range(last, last - TIPS, -1):
-            try:
-                record = await self._checkpoints.find(thread, branch, number)
-            except CheckpointDamaged:
-                continue
-            return record.timestamp if record else ""
-        return ""
 
     async def _parent(self, thread: str, branch: str, first: int) -> Head | None:
         try:

@@ -9,7 +9,7 @@ from activities.context import Contexts
 from activities.entries import Entries
 from activities.errors import CheckpointDamaged
 from activities.segments import Segments
-from activities.sources import find_thread
+from activities.sources import find_thread, last_branch
 from activities.store import Store
 from scripts.commands.running import Refused
 from workflows.keys import checkpoint_key, folder, safe_id
@@ -40,7 +40,10 @@ class Line:
 
 async def thread_of(store: Store, run: str) -> str:
     """The thread that a person means: `<workflow id>` (its newest start) or `<workflow id>.<start>`. Raises Refused."""
-    thread = await find_thread(store, run)
+    try:
+        thread = await find_thread(store, run)
+    except CheckpointDamaged as error:
+        raise Refused(error.message) from None
     if thread is None and any("/boundaries/" in key for key in await store.keys(f"threads/{safe_id(run)}")):
         raise Refused(f"{run} is a project; it and its sessions, which are runs: perdure project show {run}")
     if thread is None:
@@ -51,14 +54,16 @@ async def thread_of(store: Store, run: str) -> str:
 async def newest(store: Store, thread: str) -> Checkpoint:
     """The last record of the branch that was written to last: after a reset that is not the longest one. Raises
     Refused, and CheckpointDamaged."""
-    checkpoints, ends = Checkpoints(store), dict[str, int]()
+    checkpoints, ends = Checkpoints(store), dict[str, tuple[int, int]]()
     for branch, sequence in await checkpoints.names(thread):
-        ends[branch] = max(sequence, ends.get(branch, 0))
-    found = [await checkpoints.find(thread, branch, sequence) for branch, sequence in ends.items()]
-    records = [record for record in found if record is not None]
-    if not records:
+        ends[branch] = ends.get(branch, (sequence, 0))[0], sequence
+    if not ends:
         raise Refused(f"{thread} has no checkpoint yet")
-    return max(records, key=lambda record: (record.timestamp, record.sequence))
+    branch = await last_branch(checkpoints, thread, ends)
+    record = await checkpoints.find(thread, branch, ends[branch][1])
+    if record is None:
+        raise Refused(f"{thread} is being deleted")
+    return record
 
 
 async def survey(store: Store, thread: str) -> list[Line]:

@@ -83,8 +83,7 @@ async def tree_of(store: Store, thread: str, head: tuple[str, int] | None = None
     checkpoints, faults = Checkpoints(store), list[str]()
     last = await checkpoints.find(thread, *head) if head else None
     if last is None:
-        ends = await _ends(checkpoints, thread, set(), faults)
-        last = max(ends, key=lambda end: (end.timestamp, end.sequence)) if ends else await newest(store, thread)
+        last = await newest(store, thread)
     steps = await path_to(store, thread, last)
     effects = {effect.operation_id: effect for effect in await Ledger(store).everything(thread)}
     sessions: list[list[TurnNode]] = [[]]

@@ -24,6 +24,7 @@ class Chain:
         self.segments = Segments(store, self.checkpoints, self.entries)
         self.contexts = Contexts(self.checkpoints, self.entries, self.segments)
         self.head: Head | None = None
+        self.at = "2026-11-29T16:00:00.000+00:00"
 
     async def open(self, goal: str = "do it") -> Checkpoint:
         """Checkpoint 0."""
@@ -73,7 +74,7 @@ class Chain:
             outputs=Outputs(message=message if number else None),
             effects=[f"fx:v1:{number}"] if number else [],
             usage=Usage(requests=1),
-            timestamp="2026-11-29T16:00:00.000+00:00",
+            timestamp=self.at,
             base=base,
         )
 

@@ -10,11 +10,14 @@ from activities.errors import CheckpointDamaged, InvalidInput
 from activities.origin import Origin, find_origin, origin_key
 from activities.sources import Point, Sources
 from activities.store import Store, open_store
+from scripts.commands.running import Refused
+from scripts.records import newest, thread_of
 from tests.unit.state.chains import BRANCH, THREAD, Chain, Counting
 from workflows.keys import checkpoint_key, folder
 from workflows.records import Head
 
 FORK = "copy-1.aaaaaaaaaaaa"
+LATER = "2026-11-30T16:00:00.000+00:00"
 
 
 @pytest.fixture(params=["file", "memory", "wrapped"])
@@ -86,12 +89,7 @@ async def test_after_a_reset_the_number_means_the_path_that_was_written_to_last(
     assert fork_point is not None
     reset = Chain(store, branch="bbbb0000")
     reset.head = fork_point.head()
-    later = reset.record
-
-    def record(*args: object, **more: object) -> object:
-        return later(*args, **more).model_copy(update={"timestamp": "2026-11-30T16:00:00.000+00:00"})  # type: ignore[arg-type]
-
-    reset.record = record  # type: ignore[method-assign, assignment]
+    reset.at = LATER
     await reset.turns(2)
 
     async def at(number: int, branch: str | None = None) -> Point:
@@ -132,3 +130,58 @@ async def test_an_unknown_run_and_a_damaged_origin_are_named(store: Store) -> No
     await store.put(origin_key(FORK), b'{"sha256": "0"}')
     with pytest.raises(CheckpointDamaged, match=r"fork\.json"):
         await find_origin(store, FORK)
+
+
+async def damage(store: Store, thread: str, branch: str, *numbers: int) -> None:
+    for number in numbers:
+        await store.put(checkpoint_key(thread, branch, number), b"{}")
+
+
+async def test_a_start_of_which_records_are_damaged_is_the_newest_all_the_same(store: Store) -> None:
+    await grown(store, 3)
+    again = "run-83.00000000aaaa"
+    second = Chain(store, thread=again)
+    second.at = LATER
+    await second.open()
+    await second.turns(1)
+    await damage(store, again, BRANCH, 0)
+    assert (await sources(second).point("run-83", 1)).thread == again
+    assert await thread_of(store, "run-83") == again
+    await damage(store, again, BRANCH, 1)
+    with pytest.raises(InvalidInput, match=rf"{again} can be read, so which start is the newest is not known"):
+        await sources(second).point("run-83", 1)
+    with pytest.raises(Refused, match=again):
+        await thread_of(store, "run-83")
+    assert (await sources(second).point(THREAD, 3)).thread == THREAD, "one that is named needs no other"
+
+
+async def test_a_path_of_which_records_are_damaged_is_the_last_one_all_the_same(store: Store) -> None:
+    chain = await grown(store, 5)
+    back = await chain.checkpoints.find(THREAD, BRANCH, 1)
+    assert back is not None
+    live = Chain(store, branch="bbbb0000")
+    live.head, live.at = back.head(), LATER
+    await live.turns(5)
+    await damage(store, THREAD, "bbbb0000", 3, 4, 5, 6)
+    assert (await sources(chain).point("run-83", 2)).record.branch == "bbbb0000"
+    with pytest.raises(InvalidInput, match="checkpoint 5 of 'run-83' is damaged"):
+        await sources(chain).point("run-83", 5)
+    with pytest.raises(CheckpointDamaged):
+        await newest(store, THREAD)
+    await damage(store, THREAD, "bbbb0000", 2)
+    with pytest.raises(InvalidInput, match=r"branch bbbb0000 of .* which path was written to last is not known"):
+        await sources(chain).point("run-83", 5)
+    assert (await sources(chain).point("run-83", 5, BRANCH)).record.branch == BRANCH
+    with pytest.raises(InvalidInput, match="checkpoint 2 of 'run-83' is damaged"):
+        await sources(chain).point("run-83", 1, "bbbb0000")
+
+
+async def test_a_damaged_record_of_a_path_that_was_left_hides_nothing_of_the_one_that_is_alive(store: Store) -> None:
+    chain = await grown(store, 5)
+    back = await chain.checkpoints.find(THREAD, BRANCH, 1)
+    assert back is not None
+    live = Chain(store, branch="bbbb0000")
+    live.head, live.at = back.head(), LATER
+    await live.turns(1)
+    await damage(store, THREAD, BRANCH, 5)
+    assert (await newest(store, THREAD)).head() == live.head
