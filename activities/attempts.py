@@ -50,15 +50,16 @@ class Hold:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an attempt holds. `answer` stores a text for the model; `to_text` makes one of a result; `redact` hides
-    secrets; `last` says that no further attempt will come, `stopped` that nothing should begin any more."""
+    """What an attempt holds. `answer` stores a text for the model, and the result where that is another one (else
+    None); `to_text` makes one of a result; `redact` hides secrets; `last` says that no further attempt will come,
+    `stopped` that nothing should begin any more."""
 
     ledger: Ledger
     thread: str
     record: Prepared
     deed: Deed
     on_unknown: Literal["review", "skip", "retry"]
-    answer: Callable[[str], Awaitable[Ref]]
+    answer: Callable[[str, str | None], Awaitable[Ref]]
     to_text: Callable[[Any], Awaitable[str]]
     last: bool
     redact: Callable[[str], str] = str
@@ -106,9 +107,12 @@ class Attempt:
     async def _as_told(self, resolution: Resolution) -> Outcome:
         attempts = len(await self.ledger.claims(self.thread, self.record))
         if resolution.outcome == "happened":
-            result = "" if resolution.result is None else f" Result: {await self._shown(resolution.result)}"
-            text = f"{resolution.by} confirmed that this happened.{result}"
-            return await self._end("COMMITTED", "person", text, attempts, by=resolution.by)
+            text, given = f"{resolution.by} confirmed that this happened.", resolution.result
+            if given is None:
+                return await self._end("COMMITTED", "person", text, attempts, by=resolution.by)
+            result = await self._shown(given)
+            text, outside = f"{text} Result: {result}", self._outside_id(given)
+            return await self._end("COMMITTED", "person", text, attempts, False, outside, resolution.by, result)
         text = f"{resolution.by} gave this up. Not known whether it happened; it was not tried again."
         return await self._end("SKIPPED", "person", text, attempts, error=True, by=resolution.by)
 
@@ -136,8 +140,9 @@ class Attempt:
         error: bool = False,
         external_id: str | None = None,
         by: str | None = None,
+        result: str | None = None,
     ) -> Outcome:
-        body = await self._lasting(lambda: self.answer(text))
+        body = await self._lasting(lambda: self.answer(text, result))
         outcome = Outcome(
             operation_id=self.operation,
             status=status,
@@ -146,6 +151,7 @@ class Attempt:
             error=error,
             external_id=external_id,
             by=by,
+            told=result is not None,
             attempts=attempts,
             committed_at=now_iso(),
         )

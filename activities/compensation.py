@@ -6,22 +6,27 @@ repeated, nobody has said. So one that fails in any way, or whose attempt dies, 
 
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import activity
 
+from activities.ancestry import NOTHING_HAPPENED
 from activities.attempts import Deed
 from activities.canonical import digest
 from activities.checkpoints import now_iso
 from activities.delegating import delegates_for
-from activities.effect_records import Prepared, allow
+from activities.effect_records import ENDS, Outcome, Prepared, State, allow
 from activities.effects import Sandwich, Told, lease_of
 from activities.execution import answer_of, claim, clean, heartbeats, settled
-from activities.ledger import Standing
+from activities.ledger import Standing, shown
 from activities.tools import Operation, Tool, ToolError
 from activities.world import World
 from workflows.catalog import EFFECT_PLAN, EFFECT_UNDO, TOOL_ATTEMPTS
 from workflows.keys import undo_id
-from workflows.records import EffectRecord, Ref, ToolAnswer
+from workflows.messages import explain
+from workflows.records import Ref, ToolAnswer
 from workflows.undoing_records import UndoPlan, UndoPlanRequest, UndoRequest, UndoStep
+
+Found = list[tuple[Prepared, Standing]]
 
 
 class CompensationActivities:
@@ -32,26 +37,31 @@ class CompensationActivities:
 
     @activity.defn(name=EFFECT_PLAN.name)
     async def plan(self, request: UndoPlanRequest) -> UndoPlan:
-        """What can be undone, the last effect first."""
-        found = await self._world.ledger.everything(request.thread)
-        undone = {effect.operation_id: effect.status for effect in found if _is_undo(effect)}
+        """What can be undone, or is in doubt of being undone, the last effect first."""
+        standings = await self._world.ledger.standings(request.thread)
+        found = [(held, each) for each in standings if (held := each.prepared) is not None]
+        undone = {held.operation_id: each.state for held, each in found if held.undoes}
         if request.operation_id is not None:
-            found = [effect for effect in found if effect.operation_id == request.operation_id]
+            found = [(held, each) for held, each in found if held.operation_id == request.operation_id]
             if not found:
                 return UndoPlan(refused=f"there is no operation {request.operation_id}")
-        happened = [effect for effect in found if effect.status == "COMMITTED" and not _is_undo(effect)]
-        happened.sort(key=lambda effect: effect.committed_at or "", reverse=True)
-        steps = [
-            step for effect in happened if (step := self._step(effect)) and undo_id(step.operation_id) not in undone
-        ]
-        kept = [effect.operation_id for effect in happened if self._step(effect) is None]
-        return UndoPlan(steps=steps, kept=kept, refused=None if steps else _refusal(found, kept, undone))
+        found.sort(key=_order, reverse=True)
+        happened = [held for held, each in found if each.state == "COMMITTED" and not held.undoes]
+        steps = [step for held in happened if (step := self._step(held)) and _open(undone, held)]
+        kept = [held.operation_id for held in happened if self._step(held) is None]
+        one = found[0] if request.operation_id is not None else None
+        return UndoPlan(
+            steps=steps,
+            kept=kept,
+            refused=None if steps else _refusal(found, kept, undone),
+            found=None if one is None or one[1].state in NOTHING_HAPPENED else shown(*one),
+        )
 
-    def _step(self, effect: EffectRecord) -> UndoStep | None:
-        tool = self._world.registry.get(effect.tool)
+    def _step(self, held: Prepared) -> UndoStep | None:
+        tool = self._world.registry.get(held.tool)
         if tool is None or tool.compensate_fn is None:
             return None
-        return UndoStep(operation_id=effect.operation_id, tool=tool.name, timeout=tool.timeout)
+        return UndoStep(operation_id=held.operation_id, tool=tool.name, timeout=tool.timeout)
 
     @activity.defn(name=EFFECT_UNDO.name)
     async def undo(self, request: UndoRequest) -> ToolAnswer:
@@ -87,7 +97,7 @@ class CompensationActivities:
             record=undoing(held, request.step),
             deed=Deed(lambda: self._act(tool, request, standing), None, request.step.timeout),
             on_unknown="review",
-            answer=lambda text: self._note(request, text),
+            answer=lambda text, _: self._note(request, text),
             to_text=_nothing,
             last=activity.info().attempt >= TOOL_ATTEMPTS,
             stopped=activity.is_cancelled,
@@ -101,14 +111,23 @@ class CompensationActivities:
         try:
             if tool is None or tool.compensate_fn is None:
                 raise ToolError(f"this worker has no compensation for the tool {request.step.tool}")
-            body = await self._world.entries.get(request.thread, outcome.answer.sha256)
-            result = tool.revive(str(body.get("result", body["text"])))
+            result = await self._result(tool, request.thread, outcome)
             op = await self._operation(tool, request, held)
             await self._world.workspaces.restore(request.thread, request.files, request.at)
             await self._world.earlier.fetch(request.thread, held.operation_id)
-            await self._world.executor.call(tool.compensate_fn, op, result, seconds=tool.timeout)
+            await self._world.executor.call(tool.compensate_fn, op, result, seconds=request.step.timeout)
         except ToolError as error:
             raise Told(self._world.redact(f"it was not undone: {error}")) from None
+
+    async def _result(self, tool: Tool, thread: str, outcome: Outcome) -> Any:
+        """What the compensation goes by. Raises ToolError where a person knows no such thing, or another one."""
+        if outcome.how == "person" and not outcome.told:
+            raise ToolError(f"{outcome.by} confirmed that it happened without its result, which the undoing goes by")
+        body = await self._world.entries.get(thread, outcome.answer.sha256)
+        try:
+            return tool.revive(str(body.get("result", body["text"])))
+        except ValidationError as error:
+            raise ToolError(f"its recorded result is not what the undoing goes by: {explain(error)}") from None
 
     async def _operation(self, tool: Tool, request: UndoRequest, held: Prepared) -> Operation:
         """The operation that is undone, with a key of the undoing's own."""
@@ -159,21 +178,29 @@ def _forgone(record: Prepared) -> Prepared:
     return record.model_copy(update={"claim": record.claim.model_copy(update={"token": "none"})})
 
 
-def _is_undo(effect: EffectRecord) -> bool:
-    return effect.operation_id.endswith(":undo")
+def _order(effect: tuple[Prepared, Standing]) -> tuple[list[int], str]:
+    """By turn and call: workers' clocks differ. They only order what different paths did in one turn."""
+    held, found = effect
+    place = [int(part) for part in (held.call or "").split(".") if part.isdecimal()]
+    return place, found.outcome.committed_at if found.outcome else ""
 
 
-def _refusal(found: list[EffectRecord], kept: list[str], undone: dict[str, str]) -> str:
+def _open(undone: dict[str, State], held: Prepared) -> bool:
+    """Whether undoing it has not ended: one that is in doubt comes to a person again, before anything older."""
+    return undone.get(undo_id(held.operation_id), "ABSENT") not in ENDS
+
+
+def _refusal(found: Found, kept: list[str], undone: dict[str, State]) -> str:
     if kept:
         return f"nothing can be undone: the tools of {', '.join(kept[:5])} have no compensation"
     tried = [
-        f"undoing {effect.operation_id} was tried and is {undone[undo_id(effect.operation_id)]}"
-        for effect in found
-        if effect.status == "COMMITTED" and undo_id(effect.operation_id) in undone
+        f"undoing {held.operation_id} was tried and is {undone[undo_id(held.operation_id)]}"
+        for held, each in found
+        if each.state == "COMMITTED" and not _open(undone, held)
     ]
     if tried:
         return f"{'; '.join(tried[-5:])}. It is tried once: undo it by hand"
-    states = ", ".join(f"{effect.operation_id} is {effect.status}" for effect in found[-5:])
+    states = ", ".join(f"{held.operation_id} is {each.state}" for held, each in found[-5:])
     return f"there is nothing to undo: {states or 'this run has no effects'}"
 
 

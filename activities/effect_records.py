@@ -79,7 +79,8 @@ class Prepared(Written):
 
 class Outcome(Written):
     """How an operation ended, and how that is known: `executed` by an attempt, `found` by a look-up, said by a
-    `person`, or decided by the author's `rule` for unknown outcomes. `answer` is the body that the model gets."""
+    `person`, or decided by the author's `rule` for unknown outcomes. `answer` is the body that the model gets.
+    `told`: the person gave its result too."""
 
     operation_id: str
     status: End
@@ -88,6 +89,7 @@ class Outcome(Written):
     error: bool = False
     external_id: str | None = None
     by: str | None = None
+    told: bool = False
     attempts: int = 1
     committed_at: str
 

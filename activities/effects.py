@@ -144,16 +144,21 @@ class Sandwich(Attempt):
 
     async def _settled_review(self, hold: Hold, said: str) -> Ended:
         """Attempts with one key do not wait for each other: a person is asked when none can act behind the answer."""
-        if (ended := await self._wait_out(self._lease - (self.clock() - hold.since))) is not None:
+        if (ended := await self._all_over(hold)) is not None:
             return ended
         return await self._review(hold.number, said)
 
     async def _gone(self, hold: Hold, said: str) -> Ended:
-        """Nothing more is tried. When this claim's lease has ended, and so every older one, a last look decides."""
-        left = self._lease - (self.clock() - hold.since)
-        if (ended := await self._wait_out(left)) is not None:
+        """Nothing more is tried. When no attempt can act any more, a last look decides."""
+        if (ended := await self._all_over(hold)) is not None:
             return ended
         return await self._as_found(hold, said)
+
+    async def _all_over(self, hold: Hold) -> Ended | None:
+        """Waits until this claim's lease has ended and every older one: a deploy may have shortened them since."""
+        claims = (await self.ledger.standing(self.thread, self.operation)).claims
+        longest = max(claim.lease for claim in claims)
+        return await self._wait_out(longest - (self.clock() - hold.since))
 
     async def _as_found(self, hold: Hold, said: str) -> Ended:
         found = await self._look(hold)

@@ -149,7 +149,7 @@ class ToolActivities:
             record=record,
             deed=deed,
             on_unknown="review",
-            answer=lambda text: self._answer(request, text),
+            answer=lambda text, result: self._answer(request, text, result),
             to_text=lambda value: self._text(request.thread, value),
             redact=self._world.redact,
             last=activity.info().attempt >= TOOL_ATTEMPTS,
@@ -181,7 +181,8 @@ class ToolActivities:
             await self._world.entries.put_bytes(thread, data, text)
         return self._world.redact(text)
 
-    async def _answer(self, request: ToolRequest, text: str) -> Ref:
+    async def _answer(self, request: ToolRequest, text: str, told: str | None = None) -> Ref:
+        """Stores the body that answers the call. `told`: the result, where a person told it and `text` says more."""
         text = self._world.redact(text)
         body = tool_message(request.call.id, request.call.tool, text)
         if request.edited is not None:
@@ -195,6 +196,8 @@ class ToolActivities:
             body |= snapshot.body
             if remark := snapshot.remark():
                 body |= {"text": body["text"] + remark, "result": text}
+        if told is not None:
+            body["result"] = self._world.redact(told)
         return await self._world.entries.put(request.thread, body, str(body["text"]))
 
     async def _error(self, request: ToolRequest, text: str) -> ToolAnswer:

@@ -11,7 +11,7 @@ from activities.delegating import delegates_for
 from activities.judge import SHOWN_ARGUMENTS, final_arguments, fingerprint, ruling, summarize
 from activities.manifest import Manifest, ToolSpec
 from activities.noting import note
-from activities.policy import recovery_effect
+from activities.policy import limits_of, recovery_effect
 from activities.tools import Operation, Registry, Tool
 from activities.world import MEMORY_TOOLS, World
 from workflows.keys import branched_id
@@ -20,17 +20,19 @@ from workflows.records import Call, ToolRequest
 
 @dataclass(frozen=True)
 class Gated:
-    """A call that may run."""
+    """A call that may run. `limit`: how long it may take as it was judged, by which the run waits for an attempt."""
 
     manifest: Manifest
     spec: ToolSpec
     tool: Tool
     op: Operation
+    limit: float
 
     @property
     def seconds(self) -> float:
-        """How long it may take."""
-        return self.tool.seconds(dict(self.op.arguments))
+        """How long it may take. A deploy that gave the tool more time does not do so for calls judged before it: their
+        leases would outlive the attempts that wait for them."""
+        return min(self.tool.seconds(dict(self.op.arguments)), self.limit)
 
 
 class Changed(Exception):
@@ -59,12 +61,12 @@ class Gate:
         self.check(manifest, self._world.registry, spec, final, request)
         tool = self._world.registry.get(spec.name)
         assert tool is not None, "final_arguments refuses a tool that is gone"
-        gated = Gated(manifest, spec, tool, self.operation(manifest, tool, final, request))
         call = request.call
+        gated = Gated(manifest, spec, tool, self.operation(manifest, tool, final, request), call.timeout)
         if call.fingerprint is not None:
             now = fingerprint(manifest, self._world.registry, spec, final, call.operation_id or "")
             if now != call.fingerprint:
-                raise Changed(gated, _as_it_is(call, spec.name, final, now))
+                raise Changed(gated, _as_it_is(gated, self._world.registry, call, now))
         return gated
 
     async def _arguments(self, request: ToolRequest) -> dict[str, Any]:
@@ -121,18 +123,21 @@ def renamed(gated: Gated, registry: Registry, request: ToolRequest) -> Call | No
     operation = branched_id(gated.op.operation_id, request.branch)
     if operation == gated.op.operation_id:
         return None
+    call = request.call.model_copy(update={"operation_id": operation})
+    print_of_it = fingerprint(gated.manifest, registry, gated.spec, dict(gated.op.arguments), operation)
+    return _as_it_is(gated, registry, call, print_of_it)
+
+
+def _as_it_is(gated: Gated, registry: Registry, call: Call, print_of_it: str) -> Call:
+    """The call for a person to decide on anew, so with the limits of today too."""
     final = dict(gated.op.arguments)
-    print_of_it = fingerprint(gated.manifest, registry, gated.spec, final, operation)
-    return _as_it_is(request.call, gated.spec.name, final, print_of_it).model_copy(update={"operation_id": operation})
-
-
-def _as_it_is(call: Call, tool: str, final: dict[str, Any], print_of_it: str) -> Call:
     shown = short_arguments(final, SHOWN_ARGUMENTS)
     return call.model_copy(
         update={
             "fingerprint": print_of_it,
-            "summary": summarize(tool, final),
+            "summary": summarize(gated.spec.name, final),
             "arguments": shown if isinstance(shown, dict) else None,
             "arguments_preview": shown if isinstance(shown, str) else None,
+            **limits_of(registry, gated.spec, final),
         }
     )

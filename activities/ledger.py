@@ -145,10 +145,15 @@ class Ledger:
         found = await self.standing(thread, operation)
         return None if found.prepared is None else shown(found.prepared, found)
 
+    async def standings(self, thread: str) -> list[Standing]:
+        """Of every operation of a thread all that is on record, by the time of its intent."""
+        names = await self.names(thread)
+        found = await asyncio.gather(*(self.standing(thread, f"{thread}:{name}") for name in names))
+        return sorted(found, key=lambda each: each.prepared.prepared_at if each.prepared else "")
+
     async def everything(self, thread: str) -> list[EffectRecord]:
-        """Every operation of a thread, by the time of its intent."""
-        views = await asyncio.gather(*(self.view(thread, f"{thread}:{one}") for one in await self.names(thread)))
-        return sorted((view for view in views if view is not None), key=lambda view: view.prepared_at or "")
+        """Every operation of a thread as queries show it, by the time of its intent."""
+        return [shown(each.prepared, each) for each in await self.standings(thread) if each.prepared is not None]
 
     async def names(self, thread: str) -> list[str]:
         """What every prepared operation of a thread is called, without the thread: `<tool>:<number>` and the like."""

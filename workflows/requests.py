@@ -111,6 +111,12 @@ class Requests(BaseModel):
         found = [r for r in self.by_code.values() if r.kind == kind and r.call is not None and r.call.id == call_id]
         return found[-1] if found else None
 
+    def review_of(self, call: Call) -> Request | None:
+        """The newest review about the call as the operation that it is now: a word about another one is none."""
+        found = self.for_call(call.id, "review")
+        about = found.call if found is not None else None
+        return found if about is not None and about.operation_id == call.operation_id else None
+
     def add(self, request: Request) -> Request:
         """Files a new request."""
         self.by_code[request.code] = request

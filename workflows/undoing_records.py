@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from workflows.records import Files, Record, Resolution
+from workflows.records import EffectRecord, Files, Record, Resolution
 
 
 class UndoPlanRequest(Record):
@@ -23,11 +23,13 @@ class UndoStep(Record):
 
 class UndoPlan(Record):
     """Output of `effect.plan`: the steps in the order in which they are to be taken, the last effect first; or why
-    there is nothing to do. `kept`: effects that cannot be undone, since their tools do not say how."""
+    there is nothing to do. `kept`: effects that cannot be undone, since their tools do not say how. `found`: what is on
+    record of the one operation that was asked for, where it may have happened."""
 
     steps: list[UndoStep] = Field(default_factory=list)
     kept: list[str] = Field(default_factory=list)
     refused: str | None = None
+    found: EffectRecord | None = None
 
 
 class UndoRequest(Record):

@@ -35,6 +35,7 @@ byte effects[3];            /* in the world, by request */
 byte started, running;
 bool other;                 /* the other request has been made */
 
+#define ALL_OVER(k)  (over[1] && (k < 2 || over[2]) && (k < 3 || over[3]) && (k < 4 || over[4]) && (k < 5 || over[5]))
 #define KILLED  if :: skip :: goto gone fi
 #define END(state)  atomic { if :: outcome == NONE -> outcome = state :: else fi }
 
@@ -76,7 +77,7 @@ proctype Attempt(byte wanted) {
 #ifndef M_LEASE
     if
     :: KIND == KEYS && !told
-    :: else -> (over[seen] || outcome != NONE)
+    :: else -> (ALL_OVER(seen) || outcome != NONE)
     fi;
 #endif
     KILLED;
@@ -154,7 +155,7 @@ broken:
 
 ask:
     if
-    :: KIND == KEYS -> (over[mine] || outcome != NONE)                 /* no older attempt may act behind the word */
+    :: KIND == KEYS -> (ALL_OVER(mine) || outcome != NONE)             /* no older attempt may act behind the word */
     :: else
     fi;
     atomic { if :: outcome == NONE && last == mine -> review = true :: else fi }
@@ -180,8 +181,8 @@ active proctype Server() {
             if
             :: !prepared -> prepared = true; request = 1; last = 1; outcome = NOT_EXECUTED
             :: prepared && request == 1 && refused -> outcome = NOT_EXECUTED
-            :: prepared && request == 1 && !refused && KIND != LOOK -> (over[last]); review = true
-            :: prepared && request == 1 && !refused && KIND == LOOK -> (over[last]);
+            :: prepared && request == 1 && !refused && KIND != LOOK -> (ALL_OVER(last)); review = true
+            :: prepared && request == 1 && !refused && KIND == LOOK -> (ALL_OVER(last));
                 if
                 :: effects[1] > 0 -> outcome = COMMITTED
                 :: effects[1] == 0 -> refused = true; outcome = NOT_EXECUTED
@@ -208,8 +209,8 @@ end:
     od
 }
 
-/* Older claims have the earlier deadlines: all leases of an operation are of one length. */
-#define PASSES(k)  :: atomic { last >= k && !over[k] && (k == 1 || over[k - 1]) -> over[k] = true }
+/* A deploy may have shortened a tool's time, so an older claim may have the later deadline. */
+#define PASSES(k)  :: atomic { last >= k && !over[k] -> over[k] = true }
 
 active proctype Time() {
 end:

@@ -84,20 +84,20 @@ class Service:
     def effects(self) -> int:
         return len(set(self.seen)) if self.kind == "keys" else len(self.seen)
 
-    async def act(self, key: str, mood: str) -> dict[str, str]:
+    async def act(self, key: str, mood: str, timeout: float) -> dict[str, str]:
         """What a tool does with it, before the deadline that an executor sets."""
-        end = self.clock.now + TIMEOUT
+        end = self.clock.now + timeout
         await Pause("act")
         if mood == "refuses":
             raise ToolError("no")
         if mood == "breaks before":
             raise ConnectionError
         if self.clock.now > end:
-            raise ToolTimeout(TIMEOUT)
+            raise ToolTimeout(timeout)
         self.seen.append(key)
         await Pause("act")
         if mood == "breaks after" or self.clock.now > end:
-            raise ToolTimeout(TIMEOUT)
+            raise ToolTimeout(timeout)
         return {"id": key}
 
     async def look(self, key: str) -> dict[str, str] | None:
@@ -150,14 +150,16 @@ class World:
         doubt: bool = False,
         last: bool = False,
         request: str = "this",
+        timeout: float = TIMEOUT,
     ) -> Running:
-        """Another attempt, as the server starts them: each with a token of its own."""
+        """Another attempt, as the server starts them: each with a token of its own, and the time that the tool has
+        where it runs."""
         self.tokens += 1
-        sandwich = self.sandwich(f"token-{self.tokens}", mood, last, request)
+        sandwich = self.sandwich(f"token-{self.tokens}", mood, last, request, timeout)
         return Running(sandwich.doubt("every attempt was spent") if doubt else sandwich.perform(resolution))
 
-    def sandwich(self, token: str, mood: str, last: bool, request: str) -> Sandwich:
-        record = self.record(token, request)
+    def sandwich(self, token: str, mood: str, last: bool, request: str, timeout: float = TIMEOUT) -> Sandwich:
+        record = self.record(token, request, timeout)
         look: Callable[[], Coroutine[Any, Any, Any]] | None = None
         if self.kind == "lookup":
             look = lambda: self.service.look(record.idempotency_key)  # noqa: E731
@@ -165,7 +167,7 @@ class World:
             ledger=self.ledger,
             thread=THREAD,
             record=record,
-            deed=Deed(lambda: self.service.act(record.idempotency_key, mood), look, TIMEOUT),
+            deed=Deed(lambda: self.service.act(record.idempotency_key, mood, timeout), look, timeout),
             on_unknown=self.on_unknown,
             answer=_stored,
             to_text=_text,
@@ -174,7 +176,7 @@ class World:
             sleep=self.clock.sleep,
         )
 
-    def record(self, token: str, request: str) -> Prepared:
+    def record(self, token: str, request: str, timeout: float = TIMEOUT) -> Prepared:
         return Prepared(
             operation_id=OPERATION,
             tool="act",
@@ -185,7 +187,7 @@ class World:
             idempotency_key=OPERATION,
             key_valid=self.key_valid,
             prepared_at=now_iso(),
-            claim=Claim(attempt=1, token=token, lease=lease_of(TIMEOUT), claimed_at=now_iso()),
+            claim=Claim(attempt=1, token=token, lease=lease_of(timeout), claimed_at=now_iso()),
         )
 
     def finish(self, running: Running) -> None:
@@ -209,7 +211,7 @@ def store_fault() -> StoreUnavailable:
     return StoreUnavailable("the store is away for a moment")
 
 
-async def _stored(text: str) -> Ref:
+async def _stored(text: str, result: str | None) -> Ref:
     return Ref(sha256=digest(text), bytes=len(text), preview=text[:100])
 
 

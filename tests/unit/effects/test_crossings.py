@@ -137,3 +137,12 @@ def test_what_was_refused_for_good_stays_so_when_the_attempt_dies_before_it_is_w
     first.crash()
     assert isinstance(ended(world, world.start()), Outcome)
     assert (world.state(), world.service.effects) == ("NOT_EXECUTED", 0)
+
+
+def test_a_person_is_asked_when_no_older_attempt_with_more_time_can_act_any_more() -> None:
+    world = World("keys", "idempotent")
+    first = world.start()
+    until(first, "act")
+    assert isinstance(ended(world, world.start("refuses", timeout=3.0)), Review)
+    world.finish(first)
+    assert world.service.effects == 0

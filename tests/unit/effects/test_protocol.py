@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from activities.effect_records import ENDS, Outcome, Review
-from tests.unit.effects.stepped import Running, World, store_fault
+from tests.unit.effects.stepped import TIMEOUT, Running, World, store_fault
 from workflows.records import Resolution
 
 MOODS = st.sampled_from(["well", "well", "refuses", "breaks before", "breaks after"])
+TIMEOUTS = st.sampled_from([TIMEOUT, TIMEOUT, 3.0])
+"""A deploy may change how much time a tool has."""
 CLASSES = st.sampled_from(
     [
         ("keys", "idempotent", "review", 1e9),
@@ -45,10 +47,10 @@ class Effects(RuleBasedStateMachine):
         return [one for one in self.live() if one.at is None or one.at.due <= self.world.clock.now]
 
     @precondition(lambda self: self.world and len(self.live()) < 3)
-    @rule(mood=MOODS, last=st.booleans())
-    def attempt(self, mood: str, last: bool) -> None:
+    @rule(mood=MOODS, last=st.booleans(), timeout=TIMEOUTS)
+    def attempt(self, mood: str, last: bool, timeout: float) -> None:
         assert self.world is not None
-        self.attempts.append(self.world.start(mood, self.word, last=last))
+        self.attempts.append(self.world.start(mood, self.word, last=last, timeout=timeout))
 
     @precondition(lambda self: self.world and len(self.live()) < 3)
     @rule()

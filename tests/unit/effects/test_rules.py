@@ -11,12 +11,12 @@ import pytest
 from activities.attempts import Deed
 from activities.effect_records import ENDS, NEXT, IllegalTransition, Outcome, Review, allow
 from activities.effects import Told
-from activities.gate import Gate
+from activities.gate import Gate, Gated, renamed
 from activities.judge import digest_request, fingerprint
 from activities.ledger import Ledger
 from activities.manifest import BundleFile, Manifest, Model, Rule, ToolSpec
 from activities.store import LocalStore, open_store
-from activities.tools import Operation, Registry
+from activities.tools import Operation, Registry, tool
 from tests.unit.effects.stepped import OPERATION, THREAD, World
 from workflows.keys import branched_id, request_key
 from workflows.records import Call, Head, Ref, ToolRequest
@@ -99,6 +99,25 @@ def test_the_gate_holds_policy_against_a_call_that_was_let_through() -> None:
     for decision, said in (("deny", "Denied by policy"), ("ask", "Nobody approved")):
         with pytest.raises(ValueError, match=said):
             checked({"decision": "allow", "fingerprint": RIGHT}, None, Rule(tool="pay", decision=decision))  # type: ignore[arg-type]
+
+
+@tool(effect="once", timeout=120, writes=True)
+async def pay(amount: int) -> None:
+    """Pays."""
+
+
+def test_a_call_keeps_the_time_it_was_judged_with_until_a_person_decides_on_it_anew() -> None:
+    """Else its lease would outlive the attempts that wait for it, and the run would wait for ever."""
+    registry, made = Registry(), Call(id="1.0", tool="pay", effect="once", decision="ask", timeout=2.0)
+    registry.add(pay)
+    op = Operation(operation_id=OPERATION, tool="pay", thread=THREAD, workspace=Path("w"), arguments={"amount": 1})
+    gated = Gated(manifest(), SPEC, pay, op, made.timeout)
+    assert gated.seconds == 2.0
+    head = Head(branch="b", sequence=1, sha256="0")
+    anew = renamed(gated, registry, ToolRequest(thread=THREAD, branch="b", head=head, bundle="x", call=made))
+    assert anew is not None
+    assert (anew.timeout, anew.writes, anew.operation_id) == (120, True, branched_id(OPERATION, "b"))
+    assert replace(gated, limit=anew.timeout).seconds == 120
 
 
 def test_only_the_steps_of_the_table_are_allowed() -> None:
