@@ -53,8 +53,13 @@ class Ancestry:
         left = [view for view in views if view is not None and view.status not in NOTHING_HAPPENED]
         return sorted(left, key=lambda view: view.prepared_at or "")
 
-    async def equal(self, request: TurnRequest, request_digest: str, abandoned: Mapping[str, Any]) -> Earlier | None:
-        """An equal request that was made in the ancestry and may have happened; one that surely did comes first."""
+    async def equal(
+        self, request: TurnRequest, request_digest: str, abandoned: Mapping[str, Any], elsewhere: bool = True
+    ) -> Earlier | None:
+        """An equal request that was made in the ancestry and may have happened; one that surely did comes first.
+        `elsewhere`: in other threads too, not only before a reset of this one."""
+        if request.repeat == "run":
+            return None
         own = request.thread.rpartition(".")[0]
         found: Earlier | None = None
         for workflow_id in dict.fromkeys([own, *(thread.rpartition(".")[0] for thread in request.ancestry)]):
@@ -65,6 +70,8 @@ class Ancestry:
                 operation = f"{thread}:{operation_name(name)}"
                 if thread == request.thread and operation not in abandoned:
                     continue  # on this very path: the model's own repetition
+                if thread != request.thread and not elsewhere:
+                    continue
                 if workflow_id != own and thread not in request.ancestry:
                     continue
                 standing = await self._ledger.standing(thread, operation)
@@ -74,7 +81,7 @@ class Ancestry:
                 found = Earlier(thread, shown(held, standing))
                 if standing.state == "COMMITTED":
                     return found
-        return found or await self._kept(request, request_digest)
+        return found or (await self._kept(request, request_digest) if elsewhere else None)
 
     async def beside(self, request: TurnRequest, tool: str) -> list[EffectRecord]:
         """What the run that this one was forked from made with a tool, as far as the context does not hold it: a model

@@ -25,6 +25,7 @@ from activities.reply import RawCall
 from activities.structured import FINAL_TOOL
 from activities.tools import Registry
 from workflows.keys import branched_id, operation_id
+from workflows.lineage import DELEGATE
 from workflows.messages import explain, loads
 from workflows.records import Call, EffectRecord, TurnRequest
 
@@ -181,19 +182,18 @@ class Bench:
         """Why the past asks for a person (or nothing), and the recorded result where that is to be used again."""
         if await self.ledger.prepared(self.request.thread, operation) is not None:
             return "", None  # the same step again: the ledger has its result, or knows that it is in doubt
-        said = [self.doubt] if self.doubt else []
-        earlier = None
-        if self.request.repeat != "run":
-            earlier = await self.ancestry.equal(self.request, request_digest, self.abandoned)
-        if earlier is not None:
-            result = await self.ancestry.result(earlier) if self.request.repeat == "reuse" else None
+        said, tool = [self.doubt] if self.doubt else [], self.registry.get(spec.name)
+        writes = tool is not None and tool.writes  # into this thread's own files: another one's are not here
+        if earlier := await self.ancestry.equal(self.request, request_digest, self.abandoned, elsewhere=not writes):
+            stands = self.request.repeat == "reuse" and not writes and spec.name != DELEGATE
+            result = await self.ancestry.result(earlier) if stands else None
             if result is not None:
                 made = f"{earlier.record.operation_id} at {earlier.record.committed_at}"
                 return "", f"[not run again: the same request was made before, {made}. Its recorded result:]\n{result}"
             said.append(f"the very same request was made before: {line(earlier.record)}")
         if left := [effect for effect in self.abandoned.values() if effect.tool == spec.name]:
             said.append(f"a path that was left made {len(left)} effect(s) with this tool, the last: {line(left[-1])}")
-        if earlier is None and (beside := await self.ancestry.beside(self.request, spec.name)):
+        if earlier is None and not writes and (beside := await self.ancestry.beside(self.request, spec.name)):
             said.append(f"the fork's source made {len(beside)} later with this tool, the last: {line(beside[-1])}")
         return "; ".join(said), None
 
