@@ -89,8 +89,11 @@ def left_lines(left: Left, workflow_id: str) -> list[str]:
     lines = [f"its {len(effects)} effects stay in the world, though the run's context does not hold them:"]
     lines += [f"  {effect['operation_id']}: {effect['status']}" for effect in effects]
     lines.append("the very same step again gets the recorded result; any other call of these tools asks a person")
-    undo = {"operation_id": effects[-1]["operation_id"], "by": "YOUR-NAME"}
-    return [*lines, f"to undo one: {command(workflow_id, 'compensate', undo)}"]
+    made = [effect["operation_id"] for effect in effects if effect["status"] == "COMMITTED"]
+    if made:
+        undo = {"operation_id": made[-1], "by": "YOUR-NAME"}
+        lines.append(f"to undo one: {command(workflow_id, 'compensate', undo)}")
+    return lines
 
 
 def state_of(live: dict[str, Any]) -> str:

@@ -29,6 +29,9 @@ from workflows.session_records import Closing, ClosingRequest, Conclusion
 from workflows.sessions import Sessions
 from workflows.state import RunState
 
+UNDONE_FIRST = "undone-before-the-end"
+"""The patch since which a run that ends does so after what a `compensate` queued while it was ending."""
+
 UNREAD: Source = {"via": "signal", "id": None}
 
 
@@ -169,16 +172,20 @@ class AgentRun(Sessions, Queries):
         return self._result(status, await self._store_files(), turn, reason)
 
     async def _store_files(self) -> Closing:
-        await self.wait(lambda: not self.state.undo, "undoing")
         thread = self.state.opened.thread
         queue = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX
-        closing = await self.mendable(
-            lambda: catalog.CLOSE.run(
-                ClosingRequest(thread=thread, files=self.state.files), summary="list the files of the run", queue=queue
+        while True:
+            await self.wait(lambda: not self.state.undo, "undoing")
+            closing = await self.mendable(
+                lambda: catalog.CLOSE.run(
+                    ClosingRequest(thread=thread, files=self.state.files),
+                    summary="list the files of the run",
+                    queue=queue,
+                )
             )
-        )
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        return closing
+            await workflow.wait_condition(workflow.all_handlers_finished)
+            if not self.state.undo or not workflow.patched(UNDONE_FIRST):
+                return closing
 
     def _result(
         self, status: ResultStatus, closing: Closing, turn: Turn | None = None, reason: str | None = None

@@ -3,7 +3,7 @@
 The names are pinned apart from the Python names: they are in the histories of runs that are alive.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
@@ -65,6 +65,10 @@ class Command(Generic[I, O]):
     beat: timedelta | None = None
     within: timedelta | None = None
     settle: bool = False
+
+    def lasting(self) -> "Command[I, O]":
+        """The same without an end to its tries, for where nobody waits for an answer on the other side."""
+        return replace(self, within=None)
 
     async def run(self, *args: Any, summary: str, wait: timedelta | None = None, queue: str | None = None) -> O:
         """Schedules the activity and gives its result. Raises ActivityError when it failed for good."""

@@ -131,13 +131,25 @@ def doubt_of(call: Call, answer: ToolAnswer) -> str:
 
 
 def _abandoned(effects: list[EffectRecord], workflow_id: str) -> str:
-    """The effects of a path that was left, with the command that undoes them."""
+    """The effects of a path that was left, with the command that undoes them, or what else can be done."""
     lines = [f"### Effects of a path that was left by a reset: {len(effects)}"]
     for effect in effects[-LAST_STEPS:]:
         outside = f", outside id {effect.external_id}" if effect.external_id else ""
         undo = command(workflow_id, "compensate", {"operation_id": effect.operation_id, "by": "YOUR-NAME"})
-        lines.append(f"{effect.operation_id}: {effect.status}{outside}\n{fenced(undo, 'bash')}")
+        remedy = fenced(undo, "bash") if effect.status == "COMMITTED" else fenced(look_for(effect))
+        lines.append(f"{effect.operation_id}: {effect.status}{outside}\n{remedy}")
     return "\n".join(lines)
+
+
+def look_for(effect: EffectRecord) -> str:
+    """What to do about an effect that a reset left while nobody knew whether it happened."""
+    return f"left by a reset: look outside for the key {effect.idempotency_key}"
+
+
+def left_text(effect: EffectRecord) -> str:
+    """What is said of an effect that is on record under the very name of a call, from before a reset."""
+    outside = f", outside id {effect.external_id}" if effect.external_id else ""
+    return f"before this run was set back it made or began it as {effect.operation_id} ({effect.status}{outside})"
 
 
 def pending_view(request: Request, workflow_id: str, state: RunState | None) -> dict[str, Any]:

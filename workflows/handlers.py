@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from workflows import messages as m
-from workflows.catalog import EFFECT_PLAN, TOOLS_QUEUE_SUFFIX, UPGRADE
+from workflows.catalog import EFFECT_PLAN, TOOLS_QUEUE_SUFFIX, UPGRADE, Command
 from workflows.decisions import Source
 from workflows.display import enough, reached_text
 from workflows.editing import Editing
@@ -25,6 +25,9 @@ from workflows.upgrade_records import UpgradeRequest, Upgrading
 
 RESOLVED_TO_THE_END = "resolved-while-ending"
 """The patch since which a person can resolve the review of an undoing that the end of the run waits for."""
+
+ALL_OF_A_BRANCH = "all-of-a-branch"
+"""The patch since which a `compensate` of all, sent to a run that was reset, has to name the branch that it is for."""
 
 
 class Handlers(Editing, Rollover, Receiving):
@@ -195,9 +198,10 @@ class Handlers(Editing, Rollover, Receiving):
         if self.state.opening is None:
             raise m.MessageError("compensate: the run is still being opened; send it again in a moment")
         try:
-            plan = await self.undo_plan(message.operation_id)
+            plan = await self.undo_plan(message.operation_id, EFFECT_PLAN)
         except ActivityError:
             raise m.MessageError("compensate: the ledger could not be read just now; send it again") from None
+        self._meant_here(message, plan)
         steps = [step for step in plan.steps if all(step.operation_id != one.operation_id for one in self.state.undo)]
         if plan.refused is not None or not steps:
             raise m.MessageError(f"compensate: {plan.refused or 'all of it is being undone already'}")
@@ -206,6 +210,18 @@ class Handlers(Editing, Rollover, Receiving):
         self.log(None, "compensate", message.by, source, reason=named)
         kept = f"; without a compensation: {', '.join(plan.kept[:10])}" if plan.kept else ""
         return f"undoing {len(steps)}: {named}{kept}"
+
+    def _meant_here(self, message: m.Compensate, plan: UndoPlan) -> None:
+        """A reset sends old messages again, and "all" was meant for what there was then. So after one, it has to name
+        the branch. (Looked at after the plan: only then does a run know of the reset.)"""
+        state = self.state
+        if not state.branched or message.operation_id is not None or message.branch == state.branch or not plan.steps:
+            return
+        if workflow.patched(ALL_OF_A_BRANCH):
+            named = ", ".join(step.operation_id for step in plan.steps[:10])
+            line = m.command(workflow.info().workflow_id, "compensate", {"branch": state.branch, "by": message.by})
+            was = f"this run was set back, so this may be an old message. All is now {len(plan.steps)}: {named}"
+            raise m.MessageError(f"compensate: {was}. Name one by its operation_id, or send for all: {line}")
 
     async def _upgrade(self, message: m.Upgrade, source: Source) -> str:
         """The version is resolved, pinned and checked now; it takes hold when the next session begins."""
@@ -223,11 +239,12 @@ class Handlers(Editing, Rollover, Receiving):
         self.log(None, "upgrade", message.by, source, reason=f"{named} ({found.opening.bundle.digest[:12]})")
         return f"{named} from the next session on; `handoff` begins one now"
 
-    async def undo_plan(self, operation_id: str | None) -> UndoPlan:
-        """What can be undone, the last effect first."""
+    async def undo_plan(self, operation_id: str | None, command: Command[UndoPlanRequest, UndoPlan]) -> UndoPlan:
+        """What can be undone, the last effect first. `command`: EFFECT_PLAN, with an end to its tries or without."""
         request = UndoPlanRequest(thread=self.state.opened.thread, operation_id=operation_id)
         queue = workflow.info().task_queue + TOOLS_QUEUE_SUFFIX
-        return await EFFECT_PLAN.run(request, summary="what can be undone", queue=queue)
+        said = "what can be undone" if operation_id is None else f"what is on record of {operation_id}"[:100]
+        return await command.run(request, summary=said, queue=queue)
 
 
 attach(Handlers)

@@ -149,9 +149,10 @@ class Upgrade(Message):
 
 
 class Compensate(Message):
-    """Undo one operation, or all of them, the last effect first."""
+    """Undo one operation, or all of them, the last effect first. `branch`: whose "all" is meant, after a reset."""
 
     operation_id: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
+    branch: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
 
 
 class Edit(Message):

@@ -145,8 +145,10 @@ class RunState(Carried[Opening]):
             del self.effects[name]
 
     def all_effects(self) -> list[EffectRecord]:
-        """Those of paths that were left, then the run's own."""
-        return [*self.abandoned.values(), *self.effects.values()]
+        """The last ones of paths that were left, then the run's own last ones: neither push the others out."""
+        left, own = list(self.abandoned.values()), list(self.effects.values())
+        left = left[-max(KEPT - len(own), KEPT // 2) :]
+        return [*left, *own[-(KEPT - len(left)) :]]
 
     def book_change(self, change: str | None) -> None:
         """Books that a call changed the workspace."""

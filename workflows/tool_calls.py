@@ -7,11 +7,15 @@ from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exce
 
 from workflows import catalog
 from workflows.delegation import Delegation
-from workflows.display import doubt_of
+from workflows.display import doubt_of, left_text
 from workflows.gates import type_of
-from workflows.records import Call, Item, ToolAnswer, ToolRequest
-from workflows.requests import Request
+from workflows.records import Call, EffectRecord, Item, ToolAnswer, ToolRequest
+from workflows.requests import Kind, Request
 from workflows.rollover import RollOver
+
+LEFT_LOOKED_UP = "left-effects-looked-up"
+"""The patch since which a run that was reset looks up what the path before made under the name of a call, before it
+asks about the call and when it is refused."""
 
 
 class ToolCalls(Delegation):
@@ -27,7 +31,21 @@ class ToolCalls(Delegation):
         elif call.decision == "allow" and self.state.requests.for_call(call.id, "approval") is None:
             await self._run_tool(call, None)
         else:  # an allowed call has a request when its number was taken
+            kind: Kind = "question" if call.decision == "question" else "approval"
+            asked = None if self.state.requests.for_call(call.id, kind) else await self._left(call)
+            if asked is not None:
+                reason = f"{call.reason}; {left_text(asked)}. Approved, that is gone on from; it is not made again"
+                call = call.model_copy(update={"reason": reason})
             await self._as_decided(await self.ask(call), call)
+
+    async def _left(self, call: Call) -> EffectRecord | None:
+        """What the path before a reset made or began under this very name: the run has come to its number again."""
+        if not self.state.branched or call.operation_id is None or call.effect == "read":
+            return None
+        if not workflow.patched(LEFT_LOOKED_UP):
+            return None
+        plan = await self.mendable(lambda: self.undo_plan(call.operation_id, catalog.EFFECT_PLAN.lasting()))
+        return plan.found
 
     async def _as_decided(self, request: Request, call: Call) -> None:
         if request.outcome == "answered":
@@ -36,14 +54,17 @@ class ToolCalls(Delegation):
         elif request.outcome in ("approved", "edited"):
             await self._run_tool(request.edited_call or request.call or call, request)
         else:
-            self._settle_text(call, _refusal(request))
+            left = await self._left(call)
+            if left is not None:
+                self.state.abandoned[left.operation_id] = left.model_copy(update={"abandoned": True})
+            self._settle_text(call, _refusal(request, left))
 
     async def _run_tool(self, call: Call, approval: Request | None) -> None:
         """Runs a call to its answer; an unknown outcome goes to a person, as often as it takes."""
         if call.id in self.state.family.children:  # the run rolled over while the child was at work
             await self._answer_by_child(call, approval)
             return
-        review = self.state.requests.for_call(call.id, "review")
+        review = self.state.requests.review_of(call)
         if review is not None:  # the run rolled over while it was being asked about
             await self.decided(review)
         answer = await self._execute(call, approval, review)
@@ -53,7 +74,7 @@ class ToolCalls(Delegation):
             review = await self.review(_in_full(call, answer), doubt_of(call, answer))
             answer = await self._execute(call, approval, review)
         if answer.status in ("taken", "changed") and answer.renamed is not None:
-            await self._ask_anew(answer.renamed, approval, TAKEN if answer.status == "taken" else CHANGED)
+            await self._ask_anew(answer.renamed, approval, _why_anew(answer))
         elif answer.child is not None:
             await self._answer_by_child(call, approval)
         elif answer.answer is not None:
@@ -168,7 +189,14 @@ class ToolCalls(Delegation):
 
 DAY = 86_400.0
 TAKEN = "a path that was left has used its number for another request, which may have happened"
+UNDONE = "it was made before and undone since, and would be made anew"
 CHANGED = "the tool changed after the call was decided on, so what would run is not what was decided"
+
+
+def _why_anew(answer: ToolAnswer) -> str:
+    if answer.status == "changed":
+        return CHANGED
+    return UNDONE if answer.effect is not None and answer.effect.status == "COMPENSATED" else TAKEN
 
 
 def _in_full(call: Call, answer: ToolAnswer) -> Call:
@@ -178,8 +206,9 @@ def _in_full(call: Call, answer: ToolAnswer) -> Call:
     return call if call.arguments is not None or arguments is None else call.model_copy(update={"arguments": arguments})
 
 
-def _refusal(request: Request) -> str:
+def _refusal(request: Request, left: EffectRecord | None) -> str:
+    run = "It was not run." if left is None else f"It was not run now, but {left_text(left)}. It is in the world."
     if request.outcome == "expired":
-        return "Nobody approved this call before its deadline (expired). It was not run."
+        return f"Nobody approved this call before its deadline (expired). {run}"
     reason = f" Reason: {request.reason}" if request.reason else ""
-    return f"{request.by} denied this call.{reason} It was not run."
+    return f"{request.by} denied this call.{reason} {run}"

@@ -11,6 +11,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows import catalog
+from workflows.decisions import POLICY
 from workflows.gates import Gates, type_of
 from workflows.keys import undo_id
 from workflows.records import Call, Item, Resolution, ToolAnswer
@@ -49,14 +50,21 @@ class Undoing(Gates):
         await asyncio.gather(beside, return_exceptions=True)
 
     async def undo_at_end(self) -> None:
-        """When the run fails or is cancelled: all of it, where the bundle says so."""
+        """When the run fails or is cancelled: all of it, where the bundle says so; else what waits is dropped."""
         opening = self.state.opening
-        if opening is None or opening.on_end != "compensate" or evicted():
+        if opening is None or evicted():
+            return
+        if opening.on_end != "compensate":
+            if self.state.undo:
+                left = ", ".join(step.operation_id for step in self.state.undo[:10])
+                said = f"the run ended before it had undone {len(self.state.undo)}: {left}"
+                self.log(None, "rejected", self.state.undo[0].by, POLICY, reason=said)
             return
         try:
-            plan = await self.undo_plan(None)
-        except ActivityError:
-            return  # the ledger keeps what happened; `perdure effects` shows it
+            plan = await self.undo_plan(None, catalog.EFFECT_PLAN.lasting())
+        except ActivityError as error:  # the ledger keeps what happened; `perdure effects` shows it
+            self.log(None, "rejected", None, POLICY, reason=f"on_end: nothing was undone ({type_of(error)})")
+            return
         self.state.undo = plan.steps
         while self.state.undo:
             try:
@@ -75,7 +83,7 @@ class Undoing(Gates):
     async def _step(self, step: UndoStep) -> str:
         """Takes the first step of the queue to its end, and gives what became of it."""
         call = _call(step)
-        review = self.state.requests.for_call(call.id, "review")
+        review = self.state.requests.review_of(call)
         if review is not None:  # the run rolled over while it was being asked about
             await self.decided(review)
         answer = await self._attempt_undo(step, review.resolution if review else None)

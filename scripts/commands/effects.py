@@ -125,6 +125,9 @@ async def _asked(client: Client | None, thread: str) -> tuple[str | None, dict[s
 
 def _advice(record: EffectRecord, owner: str | None) -> dict[str, str]:
     """What to do where no request is open."""
+    if owner is not None and record.operation_id.endswith(":undo"):
+        undone = record.operation_id.removesuffix(":undo")
+        return {"ask again": command(owner, "compensate", {"operation_id": undone, "by": "YOUR-NAME"})}
     if owner is not None:
         return {"wait": f"the run {owner} is at work on it; it recovers by itself, or asks"}
     return {"look": f"its run is not open: look outside for the key {record.idempotency_key}"}

@@ -1,5 +1,6 @@
 """Compensation: by a person's message, and by the bundle's word when a run is cancelled."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from tests.integration.effects.crashes import bundle, effects_stack
-from tests.integration.effects.test_past import statuses
+from tests.integration.effects.test_past import reset, statuses
 from tests.integration.kit import Stack, call, pending, say, until
 
 
@@ -95,3 +96,125 @@ async def test_a_failed_run_undoes_its_effects_where_the_bundle_says_so(
 
 async def _waits(handle: Any, what: str) -> bool:
     return what in (await handle.query("status"))["waiting_on"]
+
+
+async def test_what_a_person_confirmed_with_its_result_is_undone_by_that_result(stack: Stack, client: Client) -> None:
+    async with effects_stack(stack) as outside:
+        bundle(stack, "told", call("reviewed", label="d"), say("done"))
+        stack.serve_model()
+        outside.hold["d"] = 10.0  # past the tool's deadline
+        async with stack.worker():
+            run = await stack.start({"goal": "act", "bundle": "told", "interactive": True})
+            handle = client.get_workflow_handle(run)
+            asked = (await pending(handle, seconds=90))[0]
+            word = {"code": asked["code"], "outcome": "happened", "result": {"id": "d-1"}, "by": "alice"}
+            await stack.send("update", run, "resolve", word)
+            await until(lambda: _waits(handle, "message"), 90)
+            assert [each["external_id"] for each in await handle.query("effects")] == ["d-1"]
+            await until(lambda: outside.effects["d"] == 1, 60)
+            await stack.send("update", run, "compensate", {"by": "alice"})
+            await until(lambda: outside.undone["d"] == 1, 60)
+            await stack.send("update", run, "finish", {"by": "alice"})
+            result = await handle.result()
+    assert statuses(result["effects"]) == {"reviewed:1": "COMPENSATED", "reviewed:1:undo": "COMMITTED"}
+
+
+async def test_what_a_compensate_queued_is_done_before_the_run_ends(stack: Stack, client: Client) -> None:
+    async with effects_stack(stack) as outside:
+        bundle(stack, "bye", call("looked", label="a"), call("looked", label="b"), say("done"))
+        stack.serve_model()
+        async with stack.worker():
+            run = await stack.start({"goal": "act", "bundle": "bye", "interactive": True})
+            handle = client.get_workflow_handle(run)
+            await until(lambda: _waits(handle, "message"), 90)
+            await handle.signal("compensate", {"by": "alice"})
+            await handle.signal("finish", {"by": "alice"})
+            result = await handle.result()
+        assert dict(outside.undone) == {"a": 1, "b": 1}
+    found = statuses(result["effects"])
+    assert (found["looked:1"], found["looked:2"]) == ("COMPENSATED", "COMPENSATED")
+
+
+async def test_an_undoing_in_review_is_waited_for_at_the_end_of_a_cancelled_run(stack: Stack, client: Client) -> None:
+    async with effects_stack(stack) as outside:
+        turns = (call("looked", label="a"), call("reviewed", label="b"), say("done"))
+        bundle(stack, "order", *turns, effects={"on_end": "compensate"})
+        stack.serve_model()
+        async with stack.worker():
+            run = await stack.start({"goal": "act", "bundle": "order", "interactive": True})
+            handle = client.get_workflow_handle(run)
+            await until(lambda: _waits(handle, "message"), 90)
+            outside.refuse.add("b")
+            await stack.send("update", run, "compensate", {"by": "alice"})
+            asked = (await pending(handle, seconds=90))[0]
+            await handle.cancel()
+            await until(lambda: _planned(handle), 60)
+            again = await pending(handle)
+            assert ([each["code"] for each in again], outside.undone["a"]) == ([asked["code"]], 0)
+            word = {"code": asked["code"], "outcome": "happened", "by": "alice"}
+            done = await stack.send("update", run, "resolve", word)
+            assert done.returncode == 0, done.stderr
+            with pytest.raises(WorkflowFailureError):
+                await handle.result()
+            found = statuses(await handle.query("effects"))
+        assert dict(outside.undone) == {"a": 1}
+    assert (found["looked:1"], found["reviewed:1"]) == ("COMPENSATED", "COMPENSATED")
+
+
+async def _planned(handle: Any) -> bool:
+    """Whether what is to be undone has been looked at twice: for the message, and for the end."""
+    done = 0
+    async for event in handle.fetch_history_events():
+        scheduled = event.activity_task_scheduled_event_attributes
+        done += scheduled.activity_type.name == "effect.plan"
+    return done == 2
+
+
+async def test_an_undoing_in_review_is_asked_about_again_after_a_reset(stack: Stack, client: Client) -> None:
+    async with effects_stack(stack) as outside:
+        bundle(stack, "lost", call("looked", label="a"), call("reviewed", label="b"), say("done"))
+        stack.serve_model()
+        async with stack.worker():
+            run = await stack.start({"goal": "act", "bundle": "lost", "interactive": True})
+            handle = client.get_workflow_handle(run)
+            await until(lambda: _waits(handle, "message"), 90)
+            outside.refuse.add("b")
+            await stack.send("update", run, "compensate", {"by": "alice"})
+            asked = (await pending(handle, seconds=90))[0]
+            await reset(stack, run, "--reapply-exclude", "All")
+            handle = client.get_workflow_handle(run)
+            await until(lambda: _waits(handle, "message"), 90)
+            (line,) = json.loads((await stack.shell("perdure effects --in-doubt --json")).stdout)
+            done = await stack.shell(line["resolve"]["ask again"].replace("YOUR-NAME", "alice"))
+            assert done.returncode == 0, done.stderr
+            again = (await pending(handle, seconds=90))[0]
+            assert (again["operation_id"], again["kind"]) == (asked["operation_id"], "review")
+            outside.refuse.clear()
+            word = {"code": again["code"], "outcome": "not_happened", "by": "alice"}
+            await stack.send("update", run, "resolve", word)
+            await until(lambda: outside.undone["b"] == 1, 90)
+            await stack.send("update", run, "finish", {"by": "alice"})
+            result = await handle.result()
+    found = statuses(result["effects"])
+    assert found == {"looked:1": "COMMITTED", "reviewed:1": "COMPENSATED", "reviewed:1:undo": "COMMITTED"}
+
+
+async def test_an_undoing_that_the_end_of_the_run_cuts_off_is_told(stack: Stack, client: Client) -> None:
+    async with effects_stack(stack) as outside:
+        bundle(stack, "mid", call("looked", label="a"), call("reviewed", label="c"), say("done"))
+        stack.serve_model()
+        async with stack.worker():
+            run = await stack.start({"goal": "act", "bundle": "mid", "interactive": True})
+            handle = client.get_workflow_handle(run)
+            await until(lambda: _waits(handle, "message"), 90)
+            outside.refuse.add("c")
+            await stack.send("update", run, "compensate", {"by": "alice"})
+            await pending(handle, seconds=90)
+            await handle.cancel()
+            with pytest.raises(WorkflowFailureError):
+                await handle.result()
+            last = (await handle.query("decisions"))[-1]
+        assert dict(outside.undone) == {}
+    assert (last["decision"], last["by"]) == ("rejected", "alice")
+    assert "ended before it had undone 2" in last["reason"]
+    assert ":looked:1" in last["reason"]
