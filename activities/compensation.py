@@ -144,7 +144,7 @@ class CompensationActivities:
             options=manifest.file.options.get(tool.name, {}),
             private_hosts=self._world.private_hosts,
             credentials=self._world.credentials,
-            starter=delegates_for(self._world, tool, manifest, None),
+            starter=delegates_for(self._world, tool, manifest, request.bundle, None),
         )
 
     async def _note(self, request: UndoRequest, text: str) -> Ref:

@@ -46,6 +46,7 @@ class Delegates:
     client: Any
     queue: str
     bundle: str
+    digest: str
     workflow_id: str
     terms: Terms
 
@@ -77,6 +78,7 @@ class Delegates:
             given={
                 **given,
                 "bundle": arguments.get("bundle") or self.bundle,
+                **({} if arguments.get("bundle") else {"bundle_digest": self.digest}),
                 "budget": {**grant, "wait": 0},
                 **({"by": by} if by else {}),
             },
@@ -97,8 +99,8 @@ class Delegates:
         return ""
 
 
-def delegates_for(world: World, tool: Tool, manifest: Manifest, terms: Terms | None) -> Delegates | None:
-    """What the tool `delegate` starts sub-agents with."""
+def delegates_for(world: World, tool: Tool, manifest: Manifest, digest: str, terms: Terms | None) -> Delegates | None:
+    """What the tool `delegate` starts sub-agents with. `digest`: of the manifest, which one of the same bundle gets."""
     if tool.name != DELEGATE:
         return None
     info = activity.info()
@@ -107,6 +109,7 @@ def delegates_for(world: World, tool: Tool, manifest: Manifest, terms: Terms | N
         client=activity.client(),
         queue=info.task_queue.removesuffix(TOOLS_QUEUE_SUFFIX),
         bundle=f"{manifest.name}@{manifest.version}",
+        digest=digest,
         workflow_id=str(info.workflow_id),
         terms=terms or Terms(),
     )

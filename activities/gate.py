@@ -114,7 +114,7 @@ class Gate:
             private_hosts=self._world.private_hosts,
             credentials={} if tool.local or tool.module == MEMORY_TOOLS else self._world.credentials,
             memory=self._world.memory_for(tool),
-            starter=delegates_for(self._world, tool, manifest, request.terms),
+            starter=delegates_for(self._world, tool, manifest, request.bundle, request.terms),
         )
 
 

@@ -21,7 +21,7 @@ from workflows.catalog import OPEN
 from workflows.keys import thread_name
 from workflows.lineage import Parent
 from workflows.messages import Amount, Count, Name
-from workflows.records import Files, Limits, Opening, OpenRequest, Repeat, Workspace
+from workflows.records import BundleRef, Files, Limits, Opening, OpenRequest, Repeat, Workspace
 
 EXAMPLE = """temporal workflow start --type AgentRun --task-queue perdure --input '{"goal": "what to do"}'"""
 
@@ -56,7 +56,8 @@ TrailerValue = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
 
 
 class RunInput(BaseModel):
-    """What a run may be started with. `trailers`: what its commits say at their end, as `Task: parse-dates`."""
+    """What a run may be started with. `trailers`: what its commits say at their end, as `Task: parse-dates`.
+    `bundle_digest`: the manifest that the run's parent has pinned for it, whatever the folder of `bundle` holds now."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -72,6 +73,7 @@ class RunInput(BaseModel):
     parent: Lineage | None = None
     workspace: Given | None = None
     trailers: dict[TrailerName, TrailerValue] = {}
+    bundle_digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 
 class OpenActivities:
@@ -89,6 +91,9 @@ class OpenActivities:
             past = await pinned(self._world, thread, wanted.fork)
         if past.bundle is not None and wanted.bundle is None:
             bundle, manifest = past.bundle, await self._world.bundles.manifest(past.bundle.digest)
+        elif wanted.bundle_digest is not None:
+            manifest = await self._world.bundles.manifest(wanted.bundle_digest)
+            bundle = BundleRef(name=manifest.name, version=manifest.version, digest=wanted.bundle_digest)
         else:
             bundle, manifest = await self._world.bundles.pin(wanted.bundle or "assistant", self._world.specs)
         approvals = manifest.file.approvals

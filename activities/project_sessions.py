@@ -70,6 +70,7 @@ def _wanted(request: SessionRequest, brief: str, name: str) -> ChildStart:
     given: dict[str, Any] = {
         "goal": goal_of(request, brief),
         "bundle": f"{request.bundle.name}@{request.bundle.version}",
+        "bundle_digest": request.bundle.digest,
         "budget": {**request.grant.model_dump(exclude_none=True), "wait": 0},
         "workspace": request.workspace.model_dump(mode="json"),
     }

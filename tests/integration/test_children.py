@@ -1,6 +1,7 @@
 """Sub-agents: each is started once, decides for itself, and costs its parent exactly what it used."""
 
 import json
+import shutil
 from typing import Any
 
 import pytest
@@ -190,3 +191,19 @@ async def test_limits_of_depth_fan_out_and_budget_are_answers(stack: Stack, clie
     assert json.loads(said[0] + '"}' if not said[0].endswith("}") else said[0])["status"] == "completed"
     assert "depth" in below[0]
     assert result["used"]["turns"] == 4
+
+
+async def test_a_child_of_the_parents_own_bundle_has_what_the_parent_pinned(stack: Stack, client: Client) -> None:
+    stack.script("boss", call("write_file", path="a", content="a"), call("delegate", goal="the part"), say("both"))
+    stack.script("part", say("done"), when=["the part"])
+    allow = [{"tool": "delegate", "decision": "allow"}]
+    stack.bundle("boss", ["delegate", "write_file"], policy=allow)
+    stack.serve_model()
+    async with stack.worker():
+        boss = await stack.start({"goal": "all of it", "bundle": "boss"})
+        handle = client.get_workflow_handle(boss)
+        [asked] = await pending(handle)
+        shutil.rmtree(stack.folder / "bundles" / "boss")
+        await handle.execute_update("approve", {"code": asked["code"], "by": "ann"})
+        assert (await result_of(client, boss))["output"] == "both"
+        assert "completed" in (await answers(stack, handle))[0]

@@ -1,6 +1,7 @@
 """Sessions that bend history, messages that come at odd moments, and floods of them."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,23 @@ async def test_what_people_say_reaches_the_evaluator_and_the_coder_and_no_flood_
     assert result["status"] == "completed"
     assert [entry["what"] for entry in result["log"]][:2] == ["message", "reorder"]
     assert len(result["log"]) == 50
+
+
+async def test_a_project_goes_on_with_the_bundles_that_it_pinned_whatever_becomes_of_their_folders(
+    stack: Stack, client: Client
+) -> None:
+    told(stack, "plan", plan("add", "times"), "Prepare this project")
+    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
+    told(stack, "grade-add", grade("add"), "Grade the task `add`")
+    told(stack, "times", work("times", "a * b", 6), "Do the task `times`")
+    told(stack, "grade-times", grade("times"), "Grade the task `times`")
+    held, bundles = Held("add"), roles(stack)
+    stack.serve_model(on_turn=held)
+    async with stack.worker():
+        project = await start(stack, client, bundles=bundles)
+        await until(lambda: held.came, 60)
+        shutil.rmtree(stack.folder / "bundles" / "evaluator")
+        (stack.folder / "bundles" / "coder" / "9" / "prompt.md").write_text("You are another one.")
+        held.release()
+        result = await asyncio.wait_for(project.result(), 100)
+    assert (result["status"], result["sessions"]) == ("completed", 5)
