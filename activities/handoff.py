@@ -29,7 +29,7 @@ from activities.upgrading import migrated
 from activities.world import World
 from workflows.catalog import HANDOFF as COMMAND
 from workflows.keys import checkpoint_key, folder
-from workflows.records import Ref, Usage
+from workflows.records import Opening, Ref, Usage
 from workflows.session_records import Handoff, HandoffRequest
 
 LISTED = 50
@@ -59,13 +59,13 @@ class HandoffActivities:
         refs, new = await self._world.contexts.store_items(request.thread, request.new)
         asked = digest([request.head.sha256, [ref.sha256 for ref in refs], request.base, request.session])
         key = f"{folder(request.thread)}/handoffs/{request.branch}/{request.session:04d}.json"
-        found = await self._find(key, asked)
+        found = await self._find(key, asked, request)
         if found is not None:
             note(recorded=True)
             return found
         return await self._make(request, refs, new, key, asked)
 
-    async def _find(self, key: str, asked: str) -> Handoff | None:
+    async def _find(self, key: str, asked: str, request: HandoffRequest) -> Handoff | None:
         data = await self._world.store.get(key)
         if data is None:
             return None
@@ -75,6 +75,7 @@ class HandoffActivities:
             raise CheckpointDamaged(f"handoff {key} is damaged: its content does not have its digest")
         if record["request_digest"] != asked:
             raise CheckpointConflict(f"handoff {key} belongs to another request; neither is taken")
+        opening = record.get("opening") if request.takes_opening else None
         return Handoff(
             base=record["base"],
             key=key,
@@ -83,6 +84,7 @@ class HandoffActivities:
             artifact=shown({name: record[name] for name in SHOWN if name in record}),
             usage=Usage.model_validate(record["usage"]),
             upgraded=record.get("upgrade", {}).get("digest"),
+            opening=None if opening is None else Opening.model_validate(opening),
         )
 
     async def _make(self, request: HandoffRequest, refs: list[Ref], new: Messages, key: str, asked: str) -> Handoff:
@@ -124,9 +126,11 @@ class HandoffActivities:
         }
         if request.upgrade is not None:
             record["upgrade"] = {"from": f"{manifest.name}@{manifest.version}", **request.upgrade.model_dump()}
+        if request.opening is not None:
+            record["opening"] = request.opening.model_dump(mode="json")
         record["sha256"] = digest(record)
         await world.store.put_new(key, json.dumps(record, ensure_ascii=False).encode("utf-8"))
-        made = await self._find(key, asked)  # another attempt may have been first
+        made = await self._find(key, asked, request)  # another attempt may have been first
         if made is None:
             raise CheckpointDamaged(f"handoff {key} was there and is gone")
         return made

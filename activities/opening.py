@@ -19,7 +19,7 @@ from activities.starting import read_start
 from activities.world import World
 from workflows.catalog import OPEN
 from workflows.keys import thread_name
-from workflows.lineage import Parent
+from workflows.lineage import Chosen, Parent
 from workflows.messages import Amount, Count, Name
 from workflows.records import BundleRef, Files, Limits, Opening, OpenRequest, Repeat, Workspace
 
@@ -106,6 +106,7 @@ class OpenActivities:
             bundle=bundle,
             versions=versions,
             limits=tighter(manifest.file.budget, wanted.budget),
+            chosen=chosen(wanted),
             head=head.head(),
             bytes=head.size,
             at=head.timestamp,
@@ -187,6 +188,12 @@ def check_output_schema(schema: dict[str, Any]) -> None:
         check_schema(schema)
     except ValueError as error:
         raise ValueError(f"field `output_schema`: {error}") from None
+
+
+def chosen(wanted: RunInput) -> Chosen:
+    """What the start said itself of what a bundle says too."""
+    limits = Limits(**wanted.budget.model_dump(include=set(Limits.model_fields)))
+    return Chosen(limits=limits, wait=wanted.budget.wait, repeat=wanted.repeat)
 
 
 def terms_of(manifest: Manifest) -> dict[str, Any]:

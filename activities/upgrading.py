@@ -3,8 +3,6 @@
 All of it is decided when the message comes, and pinned: nothing is left to decide when the next session begins.
 """
 
-from typing import Any
-
 from temporalio import activity
 
 from activities.errors import BundleConflict, InvalidInput, UnknownBundle
@@ -13,6 +11,7 @@ from activities.migrations import Body, way
 from activities.opening import starter, terms_of, tighter
 from activities.world import World
 from workflows.catalog import UPGRADE
+from workflows.lineage import Chosen
 from workflows.records import BundleRef, Limits, Opening
 from workflows.upgrade_records import Upgrade, UpgradeRequest
 
@@ -33,10 +32,14 @@ class UpgradeActivities:
                 refused=f"the run is one of {opening.bundle.name}: it can move to another version of that bundle, and "
                 f"{name!r} is another bundle; fork the run for that"
             )
+        if request.waiting is not None and request.bundle == f"{opening.bundle.name}@{opening.bundle.version}":
+            return Upgrade(opening=opening)
         try:
             bundle, manifest = await self._world.bundles.pin(request.bundle, self._world.specs)
         except (UnknownBundle, BundleConflict, InvalidInput) as error:
             return Upgrade(refused=error.message)
+        if bundle.digest == opening.bundle.digest and request.waiting is not None:
+            return Upgrade(opening=opening)
         if bundle.digest == opening.bundle.digest:
             return Upgrade(refused=f"the run is on {bundle.name}@{bundle.version} already")
         before = await self._world.bundles.manifest(opening.bundle.digest)
@@ -47,30 +50,31 @@ class UpgradeActivities:
         return Upgrade(opening=await self._opening(opening, before, bundle, manifest))
 
     async def _opening(self, opening: Opening, before: Manifest, bundle: BundleRef, manifest: Manifest) -> Opening:
-        """What the start of the run chose stays, as far as it can be told from what the bundle said; the rest is as the
-        other version has it."""
-        old, new = before.file, manifest.file
-        terms = terms_of(manifest)
-        chosen = {
-            name: limit
-            for name, limit in opening.limits.model_dump(exclude_none=True).items()
-            if limit != getattr(old.budget, name)
-        }
+        """What the start of the run chose stays; the rest is as the other version has it."""
+        new, terms = manifest.file, terms_of(manifest)
+        chosen = opening.chosen or _guessed(opening, before)
         return opening.model_copy(
             update={
                 **terms,
                 "bundle": bundle,
                 "versions": manifest.versions(bundle.digest, self._world.build_id),
-                "limits": tighter(new.budget, Limits(**chosen)),
-                "budget_wait": _unless_chosen(opening.budget_wait, old.budget.wait, new.budget.wait),
-                "repeat": _unless_chosen(opening.repeat, old.effects.repeat, new.effects.repeat),
+                "limits": tighter(new.budget, chosen.limits),
+                "budget_wait": new.budget.wait if chosen.wait is None else chosen.wait,
+                "repeat": chosen.repeat or new.effects.repeat,
                 "requester": opening.requester or (await starter() if terms["distinct"] else None),
             }
         )
 
 
-def _unless_chosen(now: Any, old: Any, new: Any) -> Any:
-    return new if now == old else now
+def _guessed(opening: Opening, before: Manifest) -> Chosen:
+    """What the start chose, as far as it differs from what the bundle said."""
+    old = before.file
+    limits = opening.limits.model_dump(exclude_none=True)
+    return Chosen(
+        limits=Limits(**{name: limit for name, limit in limits.items() if limit != getattr(old.budget, name)}),
+        wait=None if opening.budget_wait == old.budget.wait else opening.budget_wait,
+        repeat=None if opening.repeat == old.effects.repeat else opening.repeat,
+    )
 
 
 def migrated(world: World, before: Manifest, after: Manifest, state: Body | None) -> Body:

@@ -16,9 +16,11 @@ from workflows.requests import Request
 
 
 class Editing(Decisions):
-    """`in_turn`: a model turn is under way; `busy` counts the tools that run."""
+    """`in_turn`: a model turn is under way; `busy` counts the tools that run. `upgrading`: a session is being handed
+    over to another version of the bundle."""
 
     in_turn: bool = False
+    upgrading: bool = False
     busy: int
     retry_now: bool
 

@@ -172,7 +172,9 @@ class Handlers(Editing, Rollover, Receiving):
 
     async def _budget(self, message: m.Budget, source: Source) -> str:
         new = message.model_dump(exclude_none=True, exclude={"by"})
-        self.state.limits = self.state.limits.model_copy(update=new)
+        self.state.limits, self.state.sent = (
+            each.model_copy(update=new) for each in (self.state.limits, self.state.sent)
+        )
         reached = self.state.reached()
         for request in self.state.requests.open():
             if request.kind == "budget" and not reached:
@@ -227,15 +229,26 @@ class Handlers(Editing, Rollover, Receiving):
         """The version is resolved, pinned and checked now; it takes hold when the next session begins."""
         if self.state.opening is None:
             raise m.MessageError("upgrade: the run is still being opened; send it again in a moment")
-        request = UpgradeRequest(bundle=message.bundle, opening=self.state.opening)
+        waiting = self.state.upgrade
+        request = UpgradeRequest(
+            bundle=message.bundle,
+            opening=self.state.opening,
+            waiting=None if waiting is None else waiting.opening.bundle,
+        )
         try:
             found = await UPGRADE.run(request, summary=f"check {message.bundle}")
         except ActivityError:
             raise m.MessageError("upgrade: the bundle could not be looked at just now; send it again") from None
         if found.opening is None:
             raise m.MessageError(f"upgrade: {found.refused}")
-        self.state.upgrade = Upgrading(opening=found.opening, by=message.by)
         named = f"{found.opening.bundle.name}@{found.opening.bundle.version}"
+        if found.opening.bundle.digest == self.state.opening.bundle.digest:
+            if self.upgrading:
+                raise m.MessageError("upgrade: the session is being handed over; send it again when that is through")
+            self.state.upgrade = None
+            self.log(None, "upgrade", message.by, source, reason=f"it stays on {named}")
+            return f"it stays on {named}"
+        self.state.upgrade = Upgrading(opening=found.opening, by=message.by)
         self.log(None, "upgrade", message.by, source, reason=f"{named} ({found.opening.bundle.digest[:12]})")
         return f"{named} from the next session on; `handoff` begins one now"
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from workflows.effect_record import Record
+from workflows.effect_record import Record, Repeat
 
 DELEGATE = "delegate"
 """The tool that starts a sub-agent."""
@@ -19,6 +19,15 @@ class Limits(Record):
     tool_calls: int | None = None
     cost_usd: float | None = None
     seconds: float | None = None
+
+
+class Chosen(Record):
+    """What the start of a run said itself: it stays when the run moves to another version of its bundle. `wait`:
+    seconds."""
+
+    limits: Limits = Limits()
+    wait: float | None = None
+    repeat: Repeat | None = None
 
 
 class Parent(Record):

@@ -14,7 +14,7 @@ from workflows.effect_record import EffectRecord as EffectRecord
 from workflows.effect_record import OnEnd as OnEnd
 from workflows.effect_record import Record as Record
 from workflows.effect_record import Repeat as Repeat
-from workflows.lineage import Child, Parent, Terms
+from workflows.lineage import Child, Chosen, Parent, Terms
 from workflows.lineage import Limits as Limits
 
 Decision = Literal["allow", "ask", "question", "answered"]
@@ -123,7 +123,8 @@ class Opening(Record):
     `ancestry`: the threads that this one was forked from; `repeat`: what an equal request made there, or before a
     reset, means. `parent`: whom it works for; `depth_left`: how many levels of sub-agents may be below it.
     `shows_digest`: the bundle's digest is among its search attributes. `files`: the workspace that it was given;
-    `trailers`: what its commits say at their end.
+    `trailers`: what its commits say at their end. `chosen`: what its start said itself; None in a run of a release that
+    did not keep it.
     """
 
     thread: str
@@ -155,6 +156,7 @@ class Opening(Record):
     depth_left: int = 0
     files: Files = Files()
     trailers: dict[str, str] = Field(default_factory=dict)
+    chosen: Chosen | None = None
 
 
 class Call(Record):

@@ -4,13 +4,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from workflows.records import BundleRef, Files, Head, Item, Record, ResultStatus, Usage
+from workflows.records import BundleRef, Files, Head, Item, Opening, Record, ResultStatus, Usage
 
 
 class HandoffRequest(Record):
     """Input of `session.handoff`: where the session stands (`head`, `base` if it has had no turn yet, `new`), and what
     the workflow alone knows: what people are asked, what is used of the limits, what was found out about the model
-    servers (`quirks`). `by`: who wanted it. `upgrade`: the bundle of the next session, where that is another one."""
+    servers (`quirks`). `by`: who wanted it. `upgrade`: the bundle of the next session, where that is another one,
+    and `opening` the run's under it. `takes_opening`: whoever asks goes by the opening that comes back."""
 
     thread: str
     branch: str
@@ -27,12 +28,15 @@ class HandoffRequest(Record):
     by: str = ""
     upgrade: BundleRef | None = None
     quirks: dict[str, list[str]] = Field(default_factory=dict)
+    opening: Opening | None = None
+    takes_opening: bool = False
 
 
 class Handoff(Record):
     """Output of `session.handoff`. `base`: the digest of the list of entries with which the next session begins.
     `artifact`: what was handed over, long texts cut; the whole of it stands under `key`. `upgraded`:
-    the digest of the bundle that the next session was made for, where that is another one."""
+    the digest of the bundle that the next session was made for, where that is another one, and `opening` the run's
+    under it: the upgrade that waits by then may be a later one."""
 
     base: str
     key: str
@@ -41,6 +45,7 @@ class Handoff(Record):
     artifact: dict[str, Any] = Field(default_factory=dict)
     usage: Usage = Usage()
     upgraded: str | None = None
+    opening: Opening | None = None
 
 
 class Conclusion(Record):

@@ -4,8 +4,6 @@ It begins between two turns, from what `session.handoff` made. The checkpoints g
 session says that the context begins with it.
 """
 
-from collections.abc import Awaitable
-
 from temporalio import workflow
 
 from workflows import catalog
@@ -85,8 +83,24 @@ class Sessions(ToolCalls):
             self.state.problem, self.retry_now = None, False
 
     async def _hand_off(self, workflow_id: str) -> None:
+        async def hand() -> Handoff:
+            request = self._handoff_request(workflow_id)  # anew for each try: an upgrade may have come, or be gone
+            self.upgrading = request.upgrade is not None
+            try:
+                return await catalog.HANDOFF.run(request, summary=f"hand session {self.state.session} over")
+            finally:
+                self.upgrading = False
+
+        handed = await self.mendable(hand)
+        self.state.book_handoff(handed)
+        if handed.upgraded is not None:
+            self.shown = ()  # the bundle is one of the search attributes
+        self.publish()
+
+    def _handoff_request(self, workflow_id: str) -> HandoffRequest:
         state = self.state
-        request = HandoffRequest(
+        opening = None if state.upgrade is None else state.upgrade.opening
+        return HandoffRequest(
             thread=state.opened.thread,
             branch=state.branch,
             session=state.session,
@@ -100,15 +114,8 @@ class Sessions(ToolCalls):
             limits=state.limits.model_dump(exclude_none=True),
             used=state.used_now(),
             by=state.handoff_by or "",
-            upgrade=None if state.upgrade is None else state.upgrade.opening.bundle,
             quirks=state.quirks,
+            upgrade=None if opening is None else opening.bundle,
+            opening=opening,
+            takes_opening=True,
         )
-
-        def hand() -> Awaitable[Handoff]:
-            return catalog.HANDOFF.run(request, summary=f"hand session {state.session} over")
-
-        handed = await self.mendable(hand)
-        state.book_handoff(handed)
-        if handed.upgraded is not None:
-            self.shown = ()  # the bundle is one of the search attributes
-        self.publish()

@@ -74,6 +74,7 @@ class RunState(Carried[Opening]):
     handoff_by: str | None = None
     handoff: dict[str, Any] | None = None
     upgrade: Upgrading | None = None
+    sent: Limits = Limits()
     parent: ForkPoint | None = None
     conclusion: Conclusion | None = None
 
@@ -163,16 +164,21 @@ class RunState(Carried[Opening]):
         self.usage = self.usage.plus(handed.usage)
         self.handoff = {"key": handed.key, "sha256": handed.sha256, "mode": handed.mode, **handed.artifact}
 
-        if self.upgrade is not None and self.upgrade.opening.bundle.digest == handed.upgraded:
-            self.book_upgrade(self.upgrade.opening)
+        waiting = self.upgrade.opening if self.upgrade is not None else None
+        if handed.opening is not None:
+            self.book_upgrade(handed.opening, self.sent)
+        elif waiting is not None and waiting.bundle.digest == handed.upgraded:  # by a worker of an earlier release
+            self.book_upgrade(waiting, Limits())
+        if waiting is not None and waiting.bundle.digest == self.opened.bundle.digest:
+            self.upgrade = None
 
-    def book_upgrade(self, opening: Opening) -> None:
+    def book_upgrade(self, opening: Opening, sent: Limits) -> None:
         """Goes on under another version of the bundle. Limits that a person sent stand."""
         before, after = self.opened.limits.model_dump(), opening.limits.model_dump()
         kept = {name: limit for name, limit in self.limits.model_dump().items() if limit != before[name]}
-        self.limits = Limits(**{**after, **kept})
+        self.limits = Limits(**{**after, **kept, **sent.model_dump(exclude_none=True)})
         versions = {**opening.versions, **{name: self.opened.versions[name] for name in RUNNING}}
-        self.opening, self.upgrade = opening.model_copy(update={"versions": versions}), None
+        self.opening = opening.model_copy(update={"versions": versions})
 
     def book_files(self, asked: Files, folded: Files | None) -> None:
         """Books the workspace as a turn recorded it: the same state as `asked`, and what has changed meanwhile."""

@@ -1,9 +1,13 @@
 """Moving a run to another version of its bundle: by message, at the next session, on record."""
 
+import asyncio
 from typing import Any
 
-from temporalio.client import Client, WorkflowHandle
+import pytest
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 
+from activities import handoff
+from activities.judgement import judge_session
 from tests.integration.kit import Stack, call, pending, say, until
 
 
@@ -100,3 +104,56 @@ async def test_an_upgrade_that_cannot_be_is_refused_by_name(stack: Stack, client
 async def _rejected(handle: WorkflowHandle[Any, Any]) -> bool:
     log = await handle.query("decisions")
     return any(one["decision"] == "rejected" and "kept@2" in one["reason"] for one in log[-1:])
+
+
+async def test_an_upgrade_that_comes_while_a_session_is_handed_over_waits_for_the_next(
+    stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack.script("shop", *[say(f"answer {number}") for number in range(9)])
+    for version, turns in (("1", 50), ("2", 60), ("4", 70)):
+        stack.bundle("shop", [], version=version, budget={"turns": turns, "tool_calls": turns})
+    stack.serve_model()
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def held(*arguments: Any) -> Any:
+        asked.set()
+        await go.wait()
+        return await judge_session(*arguments)
+
+    monkeypatch.setattr(handoff, "judge_session", held)
+    async with stack.worker():
+        value = {"goal": "g", "bundle": "shop@1", "interactive": True, "budget": {"turns": 50}}
+        handle = client.get_workflow_handle(await stack.start(value))
+        await until(lambda: waits(handle), what="the first answer")
+        await upgrade(handle, "shop@2")
+        taken_back = await upgrade(handle, "shop@1")
+        status = await handle.query("status")
+        assert (taken_back["status"], status["upgrade"]) == ("it stays on shop@1", None)
+        await upgrade(handle, "shop@2")
+        await handle.execute_update("budget", {"tool_calls": 50, "by": "ann"})
+        await handle.execute_update("handoff", {"by": "ann"})
+        await handle.execute_update("message", {"text": "go on", "by": "ann"})
+        await asked.wait()
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await upgrade(handle, "shop@1")
+        assert "is being handed over" in str(refused.value.cause)
+        await upgrade(handle, "shop@4")
+        go.set()
+        await until(lambda: _turns(handle, 2), what="the second session's answer")
+        second = await handle.query("status")
+        await handle.execute_update("handoff", {"by": "ann"})
+        await handle.execute_update("message", {"text": "and on", "by": "ann"})
+        await until(lambda: _turns(handle, 3), what="the third session's answer")
+        third = await handle.query("status")
+        await handle.execute_update("finish", {"by": "ann"})
+        result = await handle.result()
+    assert (second["bundle"], second["upgrade"]) == ("shop@2", "shop@4")
+    assert (third["bundle"], third["upgrade"]) == ("shop@4", None)
+    assert result["versions"]["bundle"] == "shop@4"
+    chosen = {"turns": 50, "tool_calls": 50}
+    assert second["budget"]["limit"] == third["budget"]["limit"] == chosen, "what was chosen stays, equal or not"
+
+
+async def upgrade(handle: WorkflowHandle[Any, Any], bundle: str) -> dict[str, Any]:
+    answer: dict[str, Any] = await handle.execute_update("upgrade", {"bundle": bundle, "by": "ann"})
+    return answer
