@@ -2,11 +2,9 @@
 
 import asyncio
 import secrets
-import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
@@ -16,28 +14,22 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.bundles import Bundles, build
 from activities.errors import Failure
-from activities.gateway import Gateway
 from activities.manifest import Model
-from activities.reply import Ask, NoSink
 from activities.store import Store, open_store
 from activities.tools import Registry, ToolSetupError, load_tools, sandbox
-from activities.trail import Trail
-from activities.world import spec_of
 from workers.attributes import missing_search_attributes
+from workers.checked_bundles import Finding, check_bundles, check_models
 from workers.client import Unreachable, connect
 from workers.open_runs import OpenRun, Queues, open_runs
-from workers.settings import Settings
+from workers.settings import Settings, SettingsError
 from workers.worker import DEPLOYMENT
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
 
-State = Literal["ok", "warn", "bad"]
 LEAST_RETENTION = timedelta(days=7)
 MANY_VERSIONS = 80
 """Of the 100 that a deployment may have by default."""
 SECONDS = 30.0
-ASK_SECONDS = 60.0
 STUCK = "perdure runs --stuck"
 SERVICE = "look at TEMPORAL_NAMESPACE, and at what TEMPORAL_API_KEY may do there"
 REMEDIES = {
@@ -47,31 +39,31 @@ REMEDIES = {
     "codec": "look at the codec's keys",
 }
 """Of checks that could not be made to the end; of the others, what the service's own checks need."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check found, and the command or act that mends it."""
-
-    check: str
-    state: State
-    said: str
-    remedy: str = ""
+OF_SETTING = {"PERDURE_STORE": "store", "PERDURE_BUNDLES": "bundles", "PERDURE_CODEC": "codec"}
+"""The check that a setting belongs to; of the others it is `settings`."""
 
 
 Check = Callable[[], Awaitable[list[Finding]]]
 
 
-async def checkup(settings: Settings, *, model: bool = False) -> list[Finding]:
-    """Checks everything that can be checked. Raises nothing that a check raises: that is a finding."""
+async def checkup(settings: Settings, wrong: Sequence[SettingsError] = (), *, model: bool = False) -> list[Finding]:
+    """Checks everything that can be checked; `wrong`: settings that are left out, since they cannot be used. Raises
+    nothing that a check raises: that is a finding."""
     registry, found = _tools(settings)
+    found += [_wrong(error) for error in wrong]
     found += await _guarded("isolation", _isolation)
-    found += await _guarded("store", lambda: _store(settings))
-    found += await _guarded("bundles", lambda: _bundles(settings, registry, model))
+    if not any(each.check == "store" for each in found):  # without it another store would be looked at
+        found += await _guarded("store", lambda: _store(settings))
+    routes = list[Model]()
+    found += await _guarded("bundles", lambda: check_bundles(settings, registry, routes))
+    if model:
+        found += await check_models(settings, routes)
     try:
-        client = await connect(settings)
+        client = await _connect(settings, found)
     except Unreachable as error:
         return [Finding("server", "bad", str(error), "temporal server start-dev, or set TEMPORAL_ADDRESS"), *found]
+    except SettingsError as error:
+        return [Finding("server", "bad", str(error), "mend the TEMPORAL_… variables, or the profile"), *found]
     config = client.service_client.config
     found.insert(0, Finding("server", "ok", f"{config.target_host} answers"))
     checks: list[tuple[str, Check]] = [
@@ -80,11 +72,27 @@ async def checkup(settings: Settings, *, model: bool = False) -> list[Finding]:
         ("workers", lambda: _workers(client, settings)),
         ("versions", lambda: _versions(client, settings)),
         ("runs", lambda: _runs(client)),
-        ("codec", lambda: _codec(client)),
     ]
+    if not any(each.check == "codec" for each in found):
+        checks.append(("codec", lambda: _codec(client)))
     for name, check in checks:
         found += await _guarded(name, check)
     return found
+
+
+def _wrong(error: SettingsError) -> Finding:
+    return Finding(OF_SETTING.get(error.variable, "settings"), "bad", str(error), f"mend {error.variable}")
+
+
+async def _connect(settings: Settings, found: list[Finding]) -> Client:
+    """A client, without a codec where that does not load, which is a finding. Raises Unreachable and SettingsError."""
+    try:
+        return await connect(settings)
+    except SettingsError as error:
+        if not settings.codec or error.variable != "PERDURE_CODEC":
+            raise
+        found.append(_wrong(error))
+        return await connect(replace(settings, codec=""))
 
 
 async def _guarded(name: str, check: Check) -> list[Finding]:
@@ -144,41 +152,6 @@ async def _try_store(store: Store, top: str) -> list[str]:
     if sorted(key.removeprefix(f"{top}/") for key in await store.keys(top)) != ["a", "b"]:
         faults.append("the list of keys is not complete")
     return faults
-
-
-async def _bundles(settings: Settings, registry: Registry | None, model: bool) -> list[Finding]:
-    """Every bundle loads, its tools exist, and, where wanted, its models answer."""
-    if registry is None:
-        return [Finding("bundles", "warn", "not checked: the tools do not load")]
-    known = Bundles(open_store(settings.store), settings.bundle_folders).known()
-    found, good, routes = list[Finding](), 0, dict[tuple[str, str], Model]()
-    for name, versions in known.items():
-        for version, folder in versions.items():
-            try:
-                built = build(name, version, folder, lambda globs: [spec_of(tool) for tool in registry.match(globs)])
-            except Failure as error:
-                found.append(Finding("bundles", "bad", error.message, f"mend {folder / 'bundle.toml'}"))
-                continue
-            good += 1
-            routes |= {(route.model, route.base_url_env): route for route in built.file.model}
-    found.append(Finding("bundles", "ok", f"{good} load"))
-    if model:
-        gateway = Gateway(settings.lookup)
-        found += [await _ask(gateway, route) for route in routes.values()]
-        await gateway.close()
-    return found
-
-
-async def _ask(gateway: Gateway, route: Model) -> Finding:
-    """One request of a few tokens."""
-    small = route.model_copy(update={"max_output_tokens": 16, "stream": False})
-    question = Ask("You are asked whether you can be reached.", [{"role": "user", "text": "Say ok."}], [])
-    trail, until = Trail(), time.monotonic() + ASK_SECONDS
-    try:
-        await gateway.ask(0, small, question, trail, until, NoSink())
-    except Failure as error:
-        return Finding("model", "bad", error.message, f"look at {route.base_url_env} and {route.api_key_env}")
-    return Finding("model", "ok", f"{route.model} answers")
 
 
 async def _namespace(client: Client) -> list[Finding]:
@@ -255,12 +228,11 @@ async def _runs(client: Client) -> list[Finding]:
     found, now = await open_runs(client), datetime.now(UTC)
     stuck = [each for each in found if each.cause.is_stuck(now, timedelta(hours=1))]
     stranded = [each for each in stuck if each.cause.kind == "no_worker" and each.seen.build]
-    if stranded:
-        return [_no_worker(build, stranded) for build in sorted({each.seen.build for each in stranded})]
-    if stuck:
-        kinds = ", ".join(sorted({each.cause.kind for each in stuck}))
-        return [Finding("runs", "warn", f"{len(stuck)} of {len(found)} open runs are stuck: {kinds}", STUCK)]
-    return [Finding("runs", "ok", f"{len(found)} open, none stuck")]
+    said = [_no_worker(build, stranded) for build in sorted({each.seen.build for each in stranded})]
+    if others := [each for each in stuck if each not in stranded]:
+        kinds = ", ".join(sorted({each.cause.kind for each in others}))
+        said.append(Finding("runs", "warn", f"{len(others)} of {len(found)} open runs are stuck: {kinds}", STUCK))
+    return said or [Finding("runs", "ok", f"{len(found)} open, none stuck")]
 
 
 def _no_worker(build: str, stranded: list[OpenRun]) -> Finding:

@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 from activities.store import Store, open_store
 from workers.codec import EncodedFailures, load_codec
 from workers.misfits import misfit
-from workers.settings import Settings, read_settings
+from workers.settings import Settings, SettingsError, read_settings
 from workers.storage import WorkerDataConverter, external_storage
 
 
@@ -89,13 +89,20 @@ def converter_of(settings: Settings, *, worker: bool = False) -> DataConverter:
 
 
 async def connect(settings: Settings | None = None, *, worker: bool = False, plugins: Sequence[Plugin] = ()) -> Client:
-    """A client by the TEMPORAL_* variables and profiles, as a worker's or as any other's. Raises Unreachable."""
+    """A client by the TEMPORAL_* variables and profiles, as a worker's or as any other's. Raises Unreachable, and
+    SettingsError for what no client can be made of."""
     converter = converter_of(settings or read_settings(), worker=worker)
-    config = ClientConfigProfile.load().to_client_connect_config()
+    try:
+        config = ClientConfigProfile.load().to_client_connect_config()
+    except (RuntimeError, OSError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise SettingsError(f"TEMPORAL_…: the variables or the profile cannot be used: {said}") from None
     target = config.get("target_host") or "localhost:7233"
     config["target_host"] = target
     try:
         return await Client.connect(**config, data_converter=converter, plugins=plugins)
+    except ValueError as error:
+        raise SettingsError(f"TEMPORAL_ADDRESS: {target!r} cannot be used: {error}") from None
     except (RPCError, RuntimeError) as error:
         raise Unreachable(
             f"no Temporal service answers at {target} ({str(error).splitlines()[0][:200]}); "

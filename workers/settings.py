@@ -18,7 +18,12 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 class SettingsError(Exception):
-    """A setting that cannot be used. The message names the variable and the remedy."""
+    """A setting that cannot be used. The message names the variable, before a colon, and the remedy."""
+
+    @property
+    def variable(self) -> str:
+        """The variable's name."""
+        return str(self).partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,18 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         health=_address(env, "PERDURE_HEALTH"),
         codec=(env.get("PERDURE_CODEC") or "").strip(),
     )
+
+
+def read_usable() -> tuple[Settings, list[SettingsError]]:
+    """The settings, as if those that cannot be used were not set; and what is wrong with those."""
+    environment, wrong = dict(os.environ), list[SettingsError]()
+    while True:
+        try:
+            return read_settings(environment), wrong
+        except SettingsError as error:
+            if environment.pop(error.variable, None) is None:
+                raise  # nobody set it
+            wrong.append(error)
 
 
 def home() -> Path:

@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 
 from scripts.commands.running import DONE, NO, OUT_OF_REACH, run
-from workers.checkup import Finding, checkup
-from workers.settings import read_settings
+from workers.checked_bundles import Finding
+from workers.checkup import checkup
+from workers.settings import read_usable
 
 MARKS = {"ok": "[green]ok[/]  ", "warn": "[yellow]warn[/]", "bad": "[red]bad[/] "}
 
@@ -25,7 +26,7 @@ def doctor(
 
 
 async def _doctor(model: bool, as_json: bool) -> int:
-    found = await checkup(read_settings(), model=model)
+    found = await checkup(*read_usable(), model=model)
     if as_json:
         json.dump([dataclasses.asdict(each) for each in found], sys.stdout, indent=2, ensure_ascii=False)
         print()

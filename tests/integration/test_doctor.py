@@ -1,6 +1,8 @@
 """`perdure doctor`: every part by itself, with the command that mends it."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,9 +10,17 @@ from temporalio.client import Client
 
 from activities.store import LocalStore
 from scripts.embedded import free_port
+from tests.faults.plays import STALL
+from tests.faults.plays import say as play_say
+from tests.faults.server import FaultServer
 from tests.integration.kit import Stack, say, until
+from workers import checked_bundles
 from workers import checkup as checkups
-from workers.checkup import Finding, checkup
+from workers.causes import Cause, Seen
+from workers.checked_bundles import Finding
+from workers.checkup import checkup
+from workers.open_runs import OpenRun
+from workers.settings import read_settings, read_usable
 
 
 async def findings(stack: Stack, monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Finding]:
@@ -81,11 +91,88 @@ async def test_a_store_without_put_if_absent_is_found_out(stack: Stack, monkeypa
     assert "put-if-absent" in found["store"].said
 
 
+async def test_a_model_server_that_hangs_is_named_and_hides_no_other(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checked_bundles, "ASK_SECONDS", 1.5)
+    hangs = {"model": "hangs", "base_url_env": "HANGS_URL"}
+    refuses = {"model": "refuses", "base_url_env": "REFUSES_URL"}
+    answers = {"model": "answers", "base_url_env": "ANSWERS_URL"}
+    others = [{**refuses, "api_key_env": "ANOTHER_KEY"}, {**refuses, "api": "responses"}]
+    stack.bundle("routes", [], model=[hangs, refuses, *others, answers])
+    stack.bundle("again", [], model=[hangs])
+    with FaultServer([STALL]) as silent, FaultServer([play_say("ok")]) as good:
+        monkeypatch.setenv("HANGS_URL", silent.url)
+        monkeypatch.setenv("REFUSES_URL", f"http://127.0.0.1:{free_port()}")
+        monkeypatch.setenv("ANSWERS_URL", good.url)
+        for name, value in stack.environment.items():
+            monkeypatch.setenv(name, value)
+        found = await checkup(read_settings(), model=True)
+    models = [(each.said.split()[0].rstrip(":"), each.state) for each in found if each.check == "model"]
+    ours = [each for each in models if each[0] in ("hangs", "refuses", "answers")]
+    assert sorted(ours) == [("answers", "ok"), ("hangs", "bad"), *[("refuses", "bad")] * 3]
+    assert [each.remedy for each in found if each.said.startswith("hangs")] == ["look at HANGS_URL and OPENAI_API_KEY"]
+    assert [each.state for each in found if each.check == "bundles"] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "check"),
+    [
+        ("PERDURE_CODEC", "no.such:codec", "codec"),
+        ("PERDURE_BUNDLES", "/nowhere", "bundles"),
+        ("PERDURE_STORE", "ftp://nowhere", "store"),
+        ("PERDURE_GRACE", "soon", "settings"),
+        ("TEMPORAL_PROFILE", "nowhere", "server"),
+        ("TEMPORAL_ADDRESS", ":::nowhere", "server"),
+    ],
+)
+async def test_a_setting_that_cannot_be_used_is_a_finding_and_hides_no_other(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, check: str
+) -> None:
+    for name, usual in {**stack.environment, variable: value}.items():
+        monkeypatch.setenv(name, usual)
+    found = await checkup(*read_usable())
+    bad = [each for each in found if each.check == check and each.state == "bad"]
+    assert len(bad) == 1
+    assert variable.partition("_")[0] in bad[0].said
+    assert bad[0].remedy.startswith("mend ")
+    service = {"namespace", "search attributes", "workers", "versions", "runs", "codec"}
+    wanted = {"tools", "isolation", "store", "bundles", "server"} | (service if check != "server" else set())
+    assert wanted <= {each.check for each in found}
+
+
+async def test_runs_without_a_worker_for_their_build_hide_no_other_stuck_runs(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC)
+    stranded = Seen("stranded", "r", "q", now, build="b1")
+    runs = [
+        OpenRun(stranded, Cause("no_worker", now, "no worker for build b1", "a remedy", failing=True)),
+        OpenRun(replace(stranded, workflow_id="broken", build=""), Cause("task_failing", now, "", "mend", True)),
+        OpenRun(replace(stranded, workflow_id="fine", build=""), Cause("running", now)),
+    ]
+
+    async def listed(client: Client) -> list[OpenRun]:
+        return runs
+
+    monkeypatch.setattr(checkups, "open_runs", listed)
+    found = await checkups._runs(client)
+    assert [(each.state, each.said) for each in found] == [
+        ("bad", "no worker for build b1: 1 open runs wait for one (stranded)"),
+        ("warn", "1 of 3 open runs are stuck: task_failing"),
+    ]
+
+
 @pytest.mark.all
 async def test_the_command_tells_scripts(stack: Stack) -> None:
     done = await stack.shell("perdure doctor --json")
     assert done.returncode == 1, done.stderr
     assert {each["check"] for each in json.loads(done.stdout)} >= {"server", "store", "workers"}
+    stack.environment["PERDURE_CODEC"] = "no.such:codec"
+    wrong = await stack.shell("perdure doctor --json")
+    assert wrong.returncode == 1, wrong.stderr
+    assert [each["state"] for each in json.loads(wrong.stdout) if each["check"] == "codec"] == ["bad"]
+    del stack.environment["PERDURE_CODEC"]
     stack.environment["TEMPORAL_ADDRESS"] = f"127.0.0.1:{free_port()}"
     gone = await stack.shell("perdure doctor")
     assert gone.returncode == 3

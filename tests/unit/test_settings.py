@@ -7,8 +7,9 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec, WithSerializationContext
 
+from workers.client import connect
 from workers.codec import load_codec
-from workers.settings import SettingsError, read_settings
+from workers.settings import SettingsError, read_settings, read_usable
 
 
 def test_the_working_directory_does_not_decide_where_the_default_store_is(
@@ -29,6 +30,32 @@ def test_a_bundle_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_build_id_that_temporal_would_refuse_is_refused_here() -> None:
     with pytest.raises(SettingsError, match="PERDURE_BUILD_ID"):
         read_settings({"PERDURE_BUILD_ID": "no spaces"})
+
+
+def test_what_cannot_be_used_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PERDURE_GRACE": "soon", "PERDURE_STORE": "ftp://x", "PERDURE_SLOTS_TOOLS": "7"}.items():
+        monkeypatch.setenv(name, value)
+    settings, wrong = read_usable()
+    assert [error.variable for error in wrong] == ["PERDURE_STORE", "PERDURE_GRACE"]
+    assert (settings.grace, settings.slots.tools) == (25.0, 7)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TEMPORAL_PROFILE", "nowhere"),
+        ("TEMPORAL_CONFIG_FILE", __file__),
+        ("TEMPORAL_ADDRESS", ":::nowhere"),
+        ("TEMPORAL_TLS_CLIENT_CERT_PATH", "/nowhere"),
+    ],
+)
+async def test_what_no_client_can_be_made_of_is_refused_as_a_setting(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError, match="TEMPORAL_") as caught:
+        await connect(read_settings({}))
+    assert "\n" not in str(caught.value)
 
 
 def test_credentials_and_keys_are_not_shown() -> None:
