@@ -28,7 +28,7 @@ class EditActivities:
         async with heartbeats():
             edits = edits_of(request.edits)
             try:
-                spliced = splice(await self._context(request), edits, request.unsettled)
+                spliced = splice(await self._context(request), edits, request.unsettled, request.by)
             except EditError as error:
                 return Edited(refused=str(error))
             except CheckpointDamaged as error:
@@ -40,7 +40,7 @@ class EditActivities:
             return Edited(
                 base=await begin(self._world.entries, request.thread, whole),
                 new=await self._items(request.thread, spliced.answers),
-                said=[Item(text=each["text"]) for each in spliced.said] if request.turn else [],
+                said=[Item(text=each["text"], by=request.by) for each in spliced.said] if request.turn else [],
                 operations=await self._left(request.thread, spliced.left),
                 goal=goals[-1] if goals else None,
             )

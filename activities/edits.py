@@ -54,8 +54,9 @@ class Spliced:
         return [*self.messages, *self.answers, *self.said]
 
 
-def splice(messages: Messages, edits: Sequence[Edit], open_calls: Sequence[str] = ()) -> Spliced:
-    """Applies edits to a context whose last calls may still be open. Raises EditError."""
+def splice(messages: Messages, edits: Sequence[Edit], open_calls: Sequence[str] = (), by: str | None = None) -> Spliced:
+    """Applies edits to a context whose last calls may still be open. What they let a user say is said by `by`. Raises
+    EditError."""
     after: list[dict[str, Any] | None] = list(messages)
     settled: dict[str, dict[str, Any]] = {}
     said: Messages = []
@@ -63,7 +64,7 @@ def splice(messages: Messages, edits: Sequence[Edit], open_calls: Sequence[str] 
         try:
             match edit:
                 case Append():
-                    said.append(user_message(edit.content))
+                    said.append(user_message(edit.content, by))
                 case Goal():
                     after[0] = {**_there(after, 0), "text": _with_inputs(edit.goal, str(messages[0]["text"]))}
                 case Replace():
@@ -74,6 +75,9 @@ def splice(messages: Messages, edits: Sequence[Edit], open_calls: Sequence[str] 
                     _answer(after, settled, edit, open_calls)
         except EditError as error:
             raise EditError(f"edits.{number}: {error}") from None
+    for index, message in enumerate(after):
+        if message is not None and message is not messages[index] and message["role"] == "user" and by is not None:
+            after[index] = {**message, "by": by}
     return _whole(messages, after, settled, said, open_calls)
 
 

@@ -18,6 +18,9 @@ from activities.world import World
 from workflows.edits import Edit
 from workflows.records import Item, Turn
 
+EDITOR = "an edit"
+"""Who says what the edits of a fork add, where nobody is named."""
+
 
 @dataclass(frozen=True)
 class Breaks:
@@ -52,12 +55,12 @@ class Start:
         nudge = [user_message(self.turn.nudge)] if self.turn and self.turn.nudge else []
         return [*self.before, *answers, *nudge]
 
-    def edited(self, answers: Messages, edits: Sequence[Edit]) -> Spliced | None:
-        """The context after edits, None without any. Raises InvalidInput for those that cannot be."""
+    def edited(self, answers: Messages, edits: Sequence[Edit], by: str = EDITOR) -> Spliced | None:
+        """The context after edits (of `by`), None without any. Raises InvalidInput for those that cannot be."""
         if not edits:
             return None
         try:
-            spliced = splice(self.said(answers), edits, self.open())
+            spliced = splice(self.said(answers), edits, self.open(), by)
         except EditError as error:
             raise InvalidInput(f"fork: {error}") from None
         if spliced.open and self.turn is not None:

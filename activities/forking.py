@@ -115,7 +115,7 @@ class ForkActivities:
                 "base": await begin(self._world.entries, request.thread, spliced.messages),
                 "turn": await self._judged(request, turn, spliced.messages[:-1], settled),
                 "answers": answers,
-                "said": [Item(text=each["text"]) for each in spliced.said],
+                "said": [Item(text=each["text"], by=each.get("by")) for each in spliced.said],
             }
         base = await begin(self._world.entries, request.thread, spliced.whole)
         return {"base": base, "turn": turn if spliced.whole[-1]["role"] == "assistant" else None}

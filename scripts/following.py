@@ -13,6 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.checkpoints import Checkpoints
 from activities.ledger import Ledger
+from activities.origin import find_origin
 from activities.store import Store
 from activities.streaming import read_stream
 from scripts.commands.pending import plain
@@ -20,7 +21,7 @@ from scripts.commands.running import DONE, NO, Refused
 from scripts.drawing import call_line, state_of
 from scripts.living import PATIENCE, live_of, place_of
 from scripts.past import path_to
-from scripts.tree import TurnNode, turn_node
+from scripts.tree import TurnNode, effects_by_name, turn_node
 from workflows.keys import thread_name
 
 EVERY = 0.5
@@ -88,7 +89,8 @@ class Watch:
             steps = await path_to(self._store, self._thread, record)
             known = next(step.number for step in steps if step.record.branch == place[0]) - 1
             self._tell({"event": "left", "at": known})
-        effects = {effect.operation_id: effect for effect in await Ledger(self._store).everything(self._thread)}
+        own, origin = await Ledger(self._store).everything(self._thread), await find_origin(self._store, self._thread)
+        effects = await effects_by_name(self._store, self._thread, own, steps, origin)
         for step in steps:
             node = turn_node(step, effects)
             if step.number == known and node.calls:

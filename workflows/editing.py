@@ -75,6 +75,7 @@ class Editing(Decisions):
             unsettled=[call.id for call in calls if call.id not in state.answers],
             turn=state.turn is not None,
             edits=[edit.model_dump(mode="json") for edit in message.edits],
+            by=message.by,
         )
 
     def _settle_by(self, message: m.Edit, edited: Edited, source: Source) -> None:

@@ -51,7 +51,8 @@ class Forked(Record):
 
 class EditRequest(Record):
     """Input of `run.edit`: where the run stands, and the edits. `turn`: whether the calls of a turn are being settled,
-    or its answer stands; then `new` are its answers so far, and `unsettled` the ids of its other calls."""
+    or its answer stands; then `new` are its answers so far, and `unsettled` the ids of its other calls. `by`: whose
+    edits they are."""
 
     thread: str
     head: Head
@@ -60,6 +61,7 @@ class EditRequest(Record):
     unsettled: list[str] = Field(default_factory=list)
     turn: bool = False
     edits: list[dict[str, Any]] = Field(default_factory=list)
+    by: str | None = None
 
 
 class Edited(Record):

@@ -42,7 +42,7 @@ async def _show(which: str, last: int | None, full: bool, as_json: bool) -> int:
     client = await client_or_none()
     live = await live_of(client, which, thread) if client is not None else None
     try:
-        tree = await tree_of(store, thread, place_of(live))
+        tree = await tree_of(store, thread, place_of(live), (live or {}).get("decisions") or [])
     except Failure as error:
         raise Refused(f"{error.message}. `perdure verify {which}` checks all of it") from None
     workflow_id = which if live else thread.rpartition(".")[0]

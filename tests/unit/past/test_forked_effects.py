@@ -20,10 +20,11 @@ from activities.sessions import begin, session_mark
 from activities.tools.executor import Executor
 from activities.world import World
 from scripts import forks
+from scripts.tree import tree_of
 from tests.unit.past.recorded import Recorded
 from workers.settings import read_settings
 from workflows.fork_records import Forked, ForkRequest
-from workflows.keys import branched_id, undo_id
+from workflows.keys import branched_id, folder, undo_id
 from workflows.records import Call, Item
 
 SOURCE, FORK, SECOND = "a1.9c41d07be2f5", "b1.0123456789ab", "c1.ba9876543210"
@@ -256,3 +257,18 @@ async def test_the_preview_refuses_the_edits_that_the_start_refuses(
     with pytest.raises(InvalidInput) as shown:
         await preview(world, monkeypatch, 2, edit)
     assert shown.value.message == started.value.message
+
+
+async def test_a_fork_shows_who_approved_the_calls_that_it_took_over(world: World, tmp_path: Path) -> None:
+    run = Recorded(tmp_path, SOURCE)
+    await run.open(run.bundle("2", TOOLS))
+    for number, by in enumerate(("alice", "bob")):
+        saved = await run.turn(("notify", {"text": f"{number}"}))
+        await run.commit(Call.model_validate((saved.outputs.turn or {})["calls"][0]), by)
+    await run.turn(text="done")
+    made, _ = await fork(world, SOURCE, 1, FORK)
+    await made.turn(text="done")
+    await world.store.delete(folder(SOURCE))
+    tree = await tree_of(world.store, FORK)
+    assert [call.decision for turn in tree.turns for call in turn.calls] == ["approved by alice"]
+    assert tree.other == []

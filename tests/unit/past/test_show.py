@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console
 
 from activities.context import tool_message
+from activities.edits import edits_of, splice
+from activities.sessions import begin, session_mark
 from activities.store import open_store
 from scripts.commands.diff import _diff
 from scripts.commands.running import Refused
@@ -91,6 +93,45 @@ async def test_a_call_that_waits_and_one_that_was_denied_say_so(run: Recorded, a
     [[denied, waits]] = found["sessions"]
     assert denied["calls"][0]["decision"].startswith("bob denied this call.")
     assert waits["calls"][0]["decision"] == "asks a person"
+
+
+async def test_a_call_that_never_ran_says_so_and_who_decided_it(run: Recorded) -> None:
+    saved = await run.turn(
+        ("notify", {"text": "one"}), ("notify", {"text": "two"}), answers=["by hand", "bob denied this call."]
+    )
+    first, second = (call["operation_id"] for call in (saved.outputs.turn or {})["calls"])
+
+    async def decided(*log: dict[str, Any]) -> list[str]:
+        tree = await tree_of(run.store, THREAD, decisions=log)
+        return [call.decision for turn in tree.turns for call in turn.calls]
+
+    edited = {"operation_id": first, "decision": "answered", "by": "alice", "reason": "by an edit"}
+    denied = {"operation_id": second, "decision": "denied", "by": "bob", "reason": "not now"}
+    said = ["not run: answered by alice: by an edit", "denied by bob: not now"]
+    assert await decided() == ["asks a person", "asks a person"], "the store does not know yet"
+    assert await decided(edited, denied) == said
+    await run.turn(text="done")
+    assert await decided() == ["not run", "bob denied this call."]
+    assert await decided(edited, denied) == said
+
+
+async def test_an_edit_begins_no_session_and_what_it_adds_is_said_by_a_person_and_a_handoff_begins_one(
+    run: Recorded,
+) -> None:
+    await run.turn(("list_files", {"path": "."}))
+    assert run.head is not None
+    context = [*await run.contexts.load(THREAD, run.head), *await run.entries.get_all(THREAD, [run.new[0].sha256])]
+    edits = edits_of([{"append": "user", "content": "Use b."}, {"goal": "another goal"}])
+    whole = splice(context, edits, by="alice").whole
+    run.branch, run.base, run.new = "eeeeeeee", await begin(run.entries, THREAD, whole), []
+    await run.turn(("list_files", {"path": "."}))
+    [[_, after]] = (await tree_of(run.store, THREAD)).sessions
+    assert after.said == [("alice", "another goal"), ("alice", "Use b.")]
+    left = {"role": "user", "text": f"{session_mark(2, 2)}the facts"}
+    run.base, run.new = await begin(run.entries, THREAD, [whole[0], left]), []
+    await run.turn(text="done")
+    sessions = (await tree_of(run.store, THREAD)).sessions
+    assert [[turn.turn for turn in session] for session in sessions] == [[1, 2], [3]]
 
 
 async def test_what_a_reset_left_is_shown_with_what_it_did_and_what_that_means(run: Recorded, act: Act) -> None:
