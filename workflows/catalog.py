@@ -114,7 +114,7 @@ MODEL_TURN = Command(
     gives=records.Turn,
     wait=timedelta(minutes=15),
     beat=timedelta(seconds=10),
-    retry=_retry(1, 60, 0),  # the activity itself gives up after the bundle's `unavailable_after`
+    retry=_retry(1, 60, 10_000),  # it gives up by itself (`unavailable_after`); this is for one that kills its worker
 )
 TOOL_READ = Command(
     name="tool.read",
@@ -178,7 +178,7 @@ HANDOFF = Command(
     gives=session_records.Handoff,
     wait=timedelta(minutes=15),
     beat=timedelta(seconds=10),
-    retry=_retry(1, 60, 0),  # as that of a turn
+    retry=_retry(1, 60, 10_000),  # as that of a turn
 )
 UPGRADE = Command(
     name="bundle.upgrade",
