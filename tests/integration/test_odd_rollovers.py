@@ -26,7 +26,9 @@ async def rolled(client: Client, run: str, times: int) -> bool:
     return len(await executions(client, run)) > times
 
 
-async def test_the_command_that_raises_a_limit_raises_it_enough(stack: Stack, client: Client) -> None:
+async def test_the_command_that_raises_a_limit_raises_it_enough_and_outlives_a_rollover(
+    stack: Stack, client: Client
+) -> None:
     """Tokens are passed by a whole turn at once, so twice the limit may still be too little."""
     stack.script("tokens", call("read_file", path="a"), say("done"))
     stack.bundle("tokens", ["read_file"], budget={"tokens": 1})
@@ -37,8 +39,11 @@ async def test_the_command_that_raises_a_limit_raises_it_enough(stack: Stack, cl
         item = (await pending(handle, 1, SLOW))[0]
         little = await handle.execute_update("budget", {"tokens": 2, "by": "a"})
         assert "still reached: tokens" in little["status"]
-        assert (await pending(handle, 1, SLOW))[0]["code"] == item["code"]
-        done = await stack.shell(item["commands"]["raise"])
+        await handle.execute_update("rollover", {"by": "ops"})
+        await until(lambda: rolled(client, run, 1), SLOW, "the rollover")
+        carried = (await pending(handle, 1, SLOW))[0]
+        assert (carried["code"], carried["commands"]) == (item["code"], item["commands"])
+        done = await stack.shell(carried["commands"]["raise"])
         assert done.returncode == 0, done.stderr
         result = await asyncio.wait_for(handle.result(), SLOW)
     assert result["status"] == "completed"

@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from activities.schemas import misfit
-from workflows.display import fenced
+from workflows.display import enough, fenced
 from workflows.examples import example_of
 from workflows.messages import Approve, Budget, Deny, MessageError, Resolve, UserMessage, command, loads, parse
 from workflows.records import Call
@@ -203,6 +203,21 @@ def test_no_text_breaks_out_of_its_block(text: str) -> None:
     assert first == f"{last}text"
     assert "\n".join(inside) == text
     assert not any(line.strip().startswith(last) for line in inside)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["turns", "tokens", "tool_calls"]), st.integers(0, 10**12), min_size=1),
+    st.floats(0.001, 1e9) | st.integers(1, 1000),
+)
+def test_the_command_that_raises_limits_is_taken_also_from_a_carried_request(
+    counts: dict[str, int], cost: float
+) -> None:
+    asked = Request(code="K7Q2", kind="budget", question="", asked_at=NOW)
+    asked.raise_to = enough({**counts, "cost_usd": cost}, {**counts, "cost_usd": cost})
+    for each in (asked, Request.model_validate_json(asked.model_dump_json())):
+        body = json.loads(shlex.split(commands(each, "run")["raise"])[-1])
+        more = Budget.model_validate_json(json.dumps(body)).model_dump(exclude={"by"}, exclude_none=True)
+        assert all(limit > counts.get(name, 0) for name, limit in more.items())
 
 
 def test_commands_name_who_may_decide() -> None:
