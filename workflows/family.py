@@ -7,21 +7,27 @@ from pydantic import BaseModel, Field
 
 from workflows.child_records import REPORTED, Asked, ChildEnd, ChildReport
 from workflows.lineage import Child, Limits
+from workflows.requests import commands_below
 
 KEPT_REPORTS = 256
-"""How many children may have something said of them at once: those of a path that was left may speak too."""
+"""How many children may have something said of them at once."""
+
+STRANGER_BYTES = 16 * 1024
+"""The longest report, as JSON, that is kept of a run that is no child, or none yet: anybody may send one."""
 
 
 class Family(BaseModel):
     """`children`, `reserved`: by the id of the call that started it, until its end is booked. `reports`: the last one
     of each child, by workflow id. `spent`: what children that ended have used, by the names of the limits, tokens and
-    cost apart, which are in the run's usage. `told`: what this run, as a child, last told its own parent."""
+    cost apart, which are in the run's usage. `told`: what this run, as a child, last told its own parent. `strangers`:
+    reports of runs that are not known as children: one that was just started may speak before its start is booked."""
 
     children: dict[str, Child] = Field(default_factory=dict)
     reserved: dict[str, Limits] = Field(default_factory=dict)
     reports: dict[str, ChildReport] = Field(default_factory=dict)
     spent: dict[str, float] = Field(default_factory=dict)
     told: list[str] = Field(default_factory=list)
+    strangers: dict[str, ChildReport] = Field(default_factory=dict)
 
     def reserve(
         self, call: str, wanted: Limits, limits: Limits, used: Mapping[str, float], shares: int
@@ -53,6 +59,8 @@ class Family(BaseModel):
     def adopt(self, call: str, child: Child) -> None:
         """Books a child that was started, or found: what it was started with is what is reserved for it."""
         self.children[call], self.reserved[call] = child, child.limits
+        if child.workflow_id in self.strangers:
+            self.reports[child.workflow_id] = self.strangers.pop(child.workflow_id)
 
     def book_end(self, call: str, end: ChildEnd) -> None:
         """Books the end of a child: the rest of what was reserved is free again."""
@@ -63,14 +71,27 @@ class Family(BaseModel):
             for name in ("turns", "tool_calls", "seconds"):
                 self.spent[name] = round(self.spent.get(name, 0) + end.used.get(name, 0), 6)
 
+    def knows(self, workflow_id: str) -> bool:
+        """Whether that run is a child at work."""
+        return any(child.workflow_id == workflow_id for child in self.children.values())
+
     def file(self, report: ChildReport) -> None:
         """Books what a child says. The end of one that is not waited for is only the end of what it asks."""
-        known = any(child.workflow_id == report.child for child in self.children.values())
-        self.reports.pop(report.child, None)
-        if known or not report.ended:
-            self.reports[report.child] = report
-        for name in list(self.reports)[:-KEPT_REPORTS]:
-            del self.reports[name]
+        self._keep(self.reports, report, self.knows(report.child))
+
+    def hold(self, report: ChildReport) -> None:
+        """Keeps what a run says that is no child, or none yet: it is shown to nobody until it is one."""
+        if len(report.model_dump_json()) <= STRANGER_BYTES:
+            self._keep(self.strangers, report, False)
+
+    def _keep(self, reports: dict[str, ChildReport], report: ChildReport, ended_too: bool) -> None:
+        reports.pop(report.child, None)
+        if ended_too or not report.ended:
+            asked = [each.model_copy(update={"commands": commands_below(each)}) for each in report.pending]
+            asked = [each for each in asked if each.commands]
+            reports[report.child] = report.model_copy(update={"pending": asked})
+        for name in list(reports)[:-KEPT_REPORTS]:
+            del reports[name]
 
     def has_ended(self, child: Child) -> bool:
         """Whether the child says so."""

@@ -10,13 +10,12 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import messages as m
 from workflows import project_messages as pm
-from workflows.child_records import ChildReport
 from workflows.project_asks import ProjectAsks, meant
 from workflows.project_board import asked_views, status_view
 from workflows.project_records import Said
 from workflows.queries import last_wanted
 from workflows.receiving import MANY_UPDATES, Answer, Receiving, Source, attach, by_signal
-from workflows.reporting import CHILD
+from workflows.reporting import CHILD, hear
 
 
 class ProjectHandlers(ProjectAsks, Receiving):
@@ -155,7 +154,7 @@ class ProjectHandlers(ProjectAsks, Receiving):
         try:
             if rest:
                 raise ValueError("one JSON object is wanted")
-            self.project.family.file(ChildReport.model_validate(m.decode_json(value)))
+            hear(self.project.family, value)
         except ValidationError as error:
             self.note("rejected", None, source, f"{CHILD}: {m.explain(error)}")
         except ValueError as error:

@@ -12,6 +12,7 @@ from temporalio.exceptions import FailureError
 from workflows.catalog import PARENT_WATCH
 from workflows.child_records import REPORTED, Asked, ChildReport
 from workflows.display import pending_view
+from workflows.family import Family
 from workflows.messages import decode_json, explain
 from workflows.receiving import by_signal
 from workflows.records import Workspace
@@ -20,6 +21,24 @@ from workflows.undoing import Undoing, evicted
 
 CHILD = "child"
 """The signal by which children report."""
+
+
+CHILDREN_ONLY = "reports-of-children-only"
+"""The patch since which a report is shown, and told further up, only if its sender is a child that this run knows."""
+
+REPORT_BYTES = 2 * 1024 * 1024
+"""The longest report."""
+
+
+def hear(family: Family, value: RawValue | None) -> None:
+    """Books a report. Raises ValueError for what is none."""
+    if isinstance(value, RawValue) and len(value.payload.data) > REPORT_BYTES:
+        raise ValueError(f"it is longer than {REPORT_BYTES} bytes")
+    report = ChildReport.model_validate(decode_json(value))
+    if not family.knows(report.child) and workflow.patched(CHILDREN_ONLY):
+        family.hold(report)
+    else:
+        family.file(report)
 
 
 class Reporting(Undoing):
@@ -89,7 +108,7 @@ class Reporting(Undoing):
         try:
             if rest:
                 raise ValueError("one JSON object is wanted")
-            self.state.family.file(ChildReport.model_validate(decode_json(value)))
+            hear(self.state.family, value)
             self.publish()
         except ValidationError as error:
             self.reject(f"{CHILD}: {explain(error)}", source)

@@ -7,12 +7,14 @@ are being judged the code is reserved: whoever comes in between is told so.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable
-from datetime import datetime
-from typing import Any, Literal, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, Field
 
+from workflows.child_records import Asked
 from workflows.examples import example_of
 from workflows.messages import Answer, Approve, Deny, Message, MessageError, Resolve, command
 from workflows.records import Call, Ref, Resolution
@@ -22,6 +24,7 @@ L = TypeVar("L")
 Kind = Literal["approval", "question", "review", "budget"]
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 """No 0, 1, I, L or O: codes are read aloud and typed by tired people."""
+CODE = re.compile("[A-Z0-9]{1,20}")
 
 KEPT = 50
 """How many closed requests and decisions a run carries; the rest is counted."""
@@ -211,13 +214,25 @@ def commands(request: Request, workflow_id: str) -> dict[str, str]:
     if request.kind == "question":
         asked = (request.call.arguments or {}) if request.call else {}
         choices, schema = request.choices or asked.get("choices"), asked.get("schema")
-        value = choices[0] if choices else example_of(schema) if schema else "your answer"
+        value = choices[0] if isinstance(choices, list) and choices else example_of(schema) if schema else "your answer"
         return {"answer": line("answer", value=value)}
     if request.kind == "review":
         return {name: line("resolve", outcome=name) for name in ("happened", "not_happened", "give_up")}
     # whole numbers as such: those of turns are refused otherwise, and what was carried over has made 8 into 8.0
     raised = {name: int(limit) if limit == int(limit) else limit for name, limit in (request.raise_to or {}).items()}
     return {"raise": command(workflow_id, "budget", {**raised, "by": request.decider})}
+
+
+def commands_below(asked: Asked) -> dict[str, str]:
+    """The same for what a child asks; none where it could not be asked so. They are made here, not taken from the
+    report: whoever may signal can send one, and people paste what they are shown."""
+    if asked.kind not in ("approval", "question", "review") or not CODE.fullmatch(asked.code):
+        return {}
+    call = Call(id="", tool="", decision="question")
+    if isinstance(asked.arguments, dict):
+        call = call.model_copy(update={"arguments": asked.arguments})
+    kind, never = cast("Kind", asked.kind), datetime.fromtimestamp(0, UTC)
+    return commands(Request(code=asked.code, kind=kind, question="", asked_at=never, call=call), asked.owner)
 
 
 def shown(value: Any) -> Any:
