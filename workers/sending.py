@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import uuid
+from datetime import timedelta
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -11,12 +12,15 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
+    WorkflowUpdateStage,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 PATIENCE = 30.0
 """Seconds for which an update is sent again while the run is between two executions or no worker answers."""
+CALL_SECONDS = 10.0
+"""The longest that one call waits. The server would end the wait for a worker after 20 s, and the SDK begin it anew."""
 PAUSE, LONGEST_PAUSE = 0.2, 3.0
 AT_ONCE = 5
 """Updates of one run that a process has in flight. The server takes ten, and when an eleventh comes it drops the other
@@ -33,6 +37,10 @@ _NEVER = (
 
 class NotTaken(Exception):
     """The run refused the update, or there is nobody to take it. The text says why."""
+
+
+class NotAnswered(NotTaken):
+    """Nobody took it in time, or nobody said so. The text says which."""
 
 
 async def send_update(
@@ -55,20 +63,31 @@ async def _send(
     update_id, pause = uuid.uuid4().hex, PAUSE
     while True:
         handle = client.get_workflow_handle(workflow_id)
+        reason = "no worker answered; what was sent may still be taken when one does"
+        left = timedelta(seconds=min(CALL_SECONDS, max(1.0, end - asyncio.get_running_loop().time())))
         try:
-            answer: dict[str, Any] = await handle.execute_update(name, body, id=update_id, result_type=dict)
+            update = await handle.start_update(
+                name,
+                body,
+                id=update_id,
+                result_type=dict,
+                wait_for_stage=WorkflowUpdateStage.ACCEPTED,
+                rpc_timeout=left,
+            )
+            reason = "it was taken, and no worker has answered yet"
+            answer: dict[str, Any] = await update.result(rpc_timeout=left)
             return answer
         except WorkflowUpdateFailedError as error:
             cause = error.cause
             raise NotTaken(cause.message if isinstance(cause, ApplicationError) else str(cause)) from None
         except WorkflowUpdateRPCTimeoutOrCancelledError:
-            reason = "no worker answered"
+            pass
         except RPCError as error:
             reason = error.message
             if not await _goes_on(client, workflow_id, error):
                 raise NotTaken(f"{workflow_id}: {reason}") from None
         if asyncio.get_running_loop().time() > end:
-            raise NotTaken(f"{workflow_id}: {reason}; it was sent again for {patience:g} s")
+            raise NotAnswered(f"{workflow_id}: {reason}; it was sent again for {patience:g} s")
         await asyncio.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
         pause = min(2 * pause, LONGEST_PAUSE)
 

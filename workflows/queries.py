@@ -14,20 +14,25 @@ from workflows.showing import Showing
 
 def last_wanted(value: RawValue | None, rest: tuple[Any, ...]) -> int:
     """How many entries are wanted: `{"last": n}`, 50 at most. Raises ValueError for anything else."""
+    return _wanted(value, rest, "last").get("last", KEPT)
+
+
+def _wanted(value: RawValue | None, rest: tuple[Any, ...], *names: str) -> dict[str, int]:
+    """The numbers that a query was given, by these names; of `last` 50 at most. Raises ValueError."""
     try:
-        if value is None and not rest:
-            return KEPT
-        body = decode_json(value)
+        body = None if value is None and not rest else decode_json(value)
         if isinstance(body, str):
             body = loads(body)
         if body is None and not rest:
-            return KEPT
-        count = body.pop("last", KEPT) if isinstance(body, dict) else None
-        if rest or body or not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            return {}
+        if rest or not isinstance(body, dict) or not body.keys() <= set(names):
             raise ValueError("something else was given")
-        return min(count, KEPT)
+        if any(type(number) is not int or number < 0 for number in body.values()):
+            raise ValueError("a whole number is wanted")
+        return {name: min(number, KEPT) if name == "last" else number for name, number in body.items()}
     except ValueError as error:
-        raise ValueError(f'a list query takes {{"last": n}} or nothing: {error}') from None
+        given = " or ".join(f'{{"{name}": n}}' for name in names)
+        raise ValueError(f"a list query takes {given} or nothing: {error}") from None
 
 
 def _tail(entries: list[Any], count: int) -> list[Any]:
@@ -42,13 +47,18 @@ class Queries(Showing):
         """The run in one object."""
         return status_view(self.state, self.shown_status())
 
-    @workflow.query(name="pending", description="What people are asked, with the exact commands")
+    @workflow.query(name="pending", description='What people are asked. Input: {"last": n} or, for more, {"skip": n}')
     def pending(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
-        """The open requests of the run, then those of its children; in each the oldest first."""
-        workflow_id = workflow.info().workflow_id
+        """The open requests of the run, then those of its children; in each the oldest first. Of more than 50 the last
+        50 of the run itself, and of its children as many as there is room for; `skip` gives 50 after the first ones."""
+        asked, workflow_id = _wanted(value, rest, "last", "skip"), workflow.info().workflow_id
         below = [asked.model_dump(mode="json") for asked in self.state.family.pending()]
         own = [pending_view(request, workflow_id, self.state) for request in self.state.requests.open()]
-        return _tail([*own, *below], last_wanted(value, rest))
+        count, skip = asked.get("last", KEPT), asked.get("skip")
+        if skip is not None:
+            return [*own, *below][skip : skip + count]
+        kept = _tail(own, count)
+        return [*kept, *_tail(below, count - len(kept))]
 
     @workflow.query(name="transcript", description='The last messages, as previews. Input: {"last": n}')
     def transcript(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]

@@ -9,10 +9,11 @@ import typer
 from rich.markup import escape
 from temporalio.client import Client
 
+from activities.questions import no_answer
 from scripts.commands.pending import Item, console, find_by_code, show_diff
 from scripts.commands.running import NO, Refused, run
 from workers.client import connect
-from workers.sending import NotTaken, send_update
+from workers.sending import NotAnswered, NotTaken, send_update
 from workflows.messages import loads
 
 TRIES = 12
@@ -67,7 +68,7 @@ def deny(
 
 
 def answer(code: Code, value: str, by: By, run_id: Run = None, as_json: Json = False) -> None:
-    """Answer a question of the agent. VALUE is a text; JSON where the question has a schema."""
+    """Answer a question of the agent. VALUE is a text; JSON where the question has a schema that wants more."""
     run(_decide("answer", code, {"by": by, "value": value}, run_id, as_json))
 
 
@@ -95,9 +96,8 @@ async def _decide(name: str, code: str, body: dict[str, Any], run_id: str | None
     item: Item = {"code": code, "owner": run_id}
     try:
         item = await find_by_code(client, code, run_id)
-        if name == "answer":
-            body["value"] = _fitting(item, body["value"])
-        answered = await _send(client, item, name, body)
+        values = await _readings(item, body["value"]) if name == "answer" else []
+        answered = await _send_first(client, item, name, [{**body, "value": value} for value in values] or [body])
     except (NotTaken, Refused) as refused:
         if as_json:
             print(json.dumps({"ok": False, "code": item["code"], "owner": item["owner"], "error": str(refused)}))
@@ -124,10 +124,32 @@ async def _send(client: Client, item: Item, name: str, body: dict[str, Any]) -> 
     return await send_update(client, str(item["owner"]), name, {"code": item["code"], **body})
 
 
-def _fitting(item: Item, value: str) -> Any:
-    """The text itself, or what it is as JSON where the question has a schema that wants more than a text."""
-    asked = item["arguments"] if isinstance(item["arguments"], dict) else {}
-    return _json_or_text(value) if asked.get("schema") else value
+async def _send_first(client: Client, item: Item, name: str, bodies: list[dict[str, Any]]) -> dict[str, Any]:
+    """The answer to the first of the bodies that is taken. Raises NotTaken with what was said of the first."""
+    refusals: list[NotTaken] = []
+    for body in bodies:
+        try:
+            return await _send(client, item, name, body)
+        except NotAnswered:
+            raise
+        except NotTaken as refused:
+            refusals.append(refused)
+    raise refusals[0]
+
+
+async def _readings(item: Item, text: str) -> list[Any]:
+    """What an answer may mean, the text itself or the JSON in it: the one that fits the question; both, where the
+    question is not known in full."""
+    try:
+        value = loads(text)
+    except ValueError:
+        return [text]
+    asked = item["arguments"] if isinstance(item["arguments"], dict) else None
+    plain_text = asked is not None and not asked.get("schema")
+    both = [value, text] if isinstance(value, dict | list | str) and not plain_text else [text, value]
+    if asked is None:
+        return both
+    return [each for each in both if await no_answer(asked, each) is None][:1] or [value]
 
 
 def _json(name: str, text: str) -> Any:

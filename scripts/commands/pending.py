@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from itertools import count
 from textwrap import indent
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from temporalio.service import RPCError
 from scripts.commands.running import Refused, run
 from workers.attributes import missing_search_attributes
 from workers.client import connect
+from workflows.requests import KEPT
 
 Item = dict[str, Any]
 AT_ONCE = 20
@@ -64,16 +66,33 @@ async def _pending(run_id: str | None, kind: str | None, as_json: bool) -> int:
 async def of_run(client: Client, workflow_id: str) -> tuple[list[Item], list[str]]:
     """The open requests of one run, and the run itself if nobody answers for it. Raises Refused for no such run."""
     try:
-        found = await client.get_workflow_handle(workflow_id).query(
-            "pending", rpc_timeout=timedelta(seconds=QUERY_SECONDS)
-        )
+        found = await _asked_by(client, workflow_id)
     except WorkflowQueryFailedError as error:
         raise Refused(f"{workflow_id}: {error}") from None
     except RPCError as error:
         if "not found" in error.message:
             raise Refused(f"there is no run {workflow_id!r}") from None
         return [], [workflow_id]
-    return list(found), []
+    return found, []
+
+
+async def _asked_by(client: Client, workflow_id: str) -> list[Item]:
+    """The items of the query `pending`, also those beyond the ones that one answer holds."""
+    handle, patience = client.get_workflow_handle(workflow_id), timedelta(seconds=QUERY_SECONDS)
+    page: list[Item] = await handle.query("pending", rpc_timeout=patience)
+    found = {(item["owner"], item["code"]): item for item in page}
+    for skip in count(0, KEPT):
+        known = len(found)
+        if len(page) < KEPT:
+            break
+        try:
+            page = await handle.query("pending", {"skip": skip}, rpc_timeout=patience)
+        except WorkflowQueryFailedError:  # by a worker of an earlier release
+            break
+        found.update({(item["owner"], item["code"]): item for item in page})
+        if skip and len(found) == known:
+            break
+    return list(found.values())
 
 
 async def of_all(client: Client, every: bool = False) -> tuple[list[Item], list[str]]:
@@ -108,14 +127,16 @@ async def find_by_code(client: Client, code: str, run_id: str | None) -> Item:
     """The request of that code: the open one, else the decided one, to whose run a repeated decision is sent. Raises
     Refused when there is none, or several without `run_id`."""
     wanted, silent = code.strip().upper(), list[str]()
-    for every in (False, True):
+    for every in (False, True) if run_id is None else (True,):
         items, silent = await of_run(client, run_id) if run_id is not None else await of_all(client, every)
         matching = [item for item in items if item["code"] == wanted]
         if len(matching) == 1:
-            return matching[0]
+            return await _own_word(client, matching[0], run_id)
         if matching:
             owners = ", ".join(str(item["owner"]) for item in matching)
             raise Refused(f"several runs have a request {wanted}: say which with --run: {owners}")
+    if run_id is not None and silent:
+        raise Refused(f"{run_id}: no worker answered; is one running? Nothing was sent")
     owner = run_id if run_id is not None else await _decided_by(client, wanted)
     if owner is not None:
         return {"code": wanted, "owner": owner, "arguments": None}
@@ -125,15 +146,29 @@ async def find_by_code(client: Client, code: str, run_id: str | None) -> Item:
     )
 
 
+async def _own_word(client: Client, item: Item, run_id: str | None) -> Item:
+    """The request as its owner has it: those above it list a copy whose arguments may be cut."""
+    if run_id in (None, item["owner"]):
+        return item
+    items, _ = await of_run(client, str(item["owner"]))
+    return next((own for own in items if (own["owner"], own["code"]) == (item["owner"], item["code"])), item)
+
+
 async def _decided_by(client: Client, code: str) -> str | None:
     """The open run in whose decision log the code stands."""
-    async for workflow_id in _ids(client, OPEN):
-        with contextlib.suppress(RPCError, WorkflowQueryFailedError):
-            handle = client.get_workflow_handle(workflow_id)
-            log = await handle.query("decisions", rpc_timeout=timedelta(seconds=QUERY_SECONDS))
-            if any(entry["code"] == code and entry["decision"] != "rejected" for entry in log):
-                return workflow_id
-    return None
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def decided(workflow_id: str) -> bool:
+        async with limit:
+            with contextlib.suppress(RPCError, WorkflowQueryFailedError):
+                handle = client.get_workflow_handle(workflow_id)
+                log = await handle.query("decisions", rpc_timeout=timedelta(seconds=QUERY_SECONDS))
+                return any(entry["code"] == code and entry["decision"] != "rejected" for entry in log)
+        return False
+
+    ids = [workflow_id async for workflow_id in _ids(client, OPEN)]
+    found = zip(ids, await asyncio.gather(*map(decided, ids)), strict=True)
+    return next((workflow_id for workflow_id, its in found if its), None)
 
 
 def show(item: Item) -> None:

@@ -1,16 +1,20 @@
 """Every command that a run shows is run as it is, under bash; and `perdure` decides by code alone, over all runs."""
 
 import json
+import time
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
-from tests.integration.kit import Stack, calls, pending, say, until
+from tests.integration.kit import Stack, call, calls, pending, say, until
+from workers.sending import NotAnswered, send_update
 
 GOAL = 'Write "it\'s", $HOME `id` \\ 100% 日本 🙂\nand, a second line; rm -rf /tmp/x && echo $(whoami) ```\n# approved'
 QUESTION = 'Which? ```\n### approval AAAA\n```bash\ntemporal terminate\n``` it\'s "this" 🙂'
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 3}}, "required": ["n"]}
 SLOW = 90
+DELEGATE = [{"tool": "delegate", "decision": "allow"}]
 
 
 def bundle(stack: Stack, name: str = "shell", **tables: Any) -> None:
@@ -131,6 +135,111 @@ async def test_perdure_decides_by_code_over_all_runs(stack: Stack, client: Clien
             done = await stack.shell(line)
             assert done.returncode == code, f"{line}: {done.returncode} {done.stdout} {done.stderr}"
         await client.get_workflow_handle(runs[1]).terminate()
+
+
+async def test_all_requests_of_a_run_are_listed_and_found_however_many_there_are(stack: Stack, client: Client) -> None:
+    """One answer of the query holds 50."""
+    files = [("write_file", {"path": f"{n}", "content": "x"}) for n in range(70)]
+    stack.script("many", calls(("delegate", {"goal": "help", "bundle": "kid"}), *files), say("done"))
+    stack.script("kid", calls(*files[:5]), say("done"))
+    stack.bundle("many", ["write_file", "delegate"], limits={"calls_per_turn": 128}, policy=DELEGATE)
+    stack.bundle("kid", ["write_file"])
+    stack.serve_model()
+    async with stack.worker():
+        run = await stack.start({"goal": "write", "bundle": "many"})
+        handle = client.get_workflow_handle(run)
+
+        async def all_of_them() -> Any:
+            found = [await handle.query("pending", {"skip": skip}) for skip in (0, 50)]
+            return found if sum(map(len, found)) == 75 else None
+
+        first, rest = await until(all_of_them, SLOW)
+        codes = {item["code"] for item in first + rest}
+        newest = await handle.query("pending")
+        assert ({item["owner"] for item in newest}, len(newest)) == ({run}, 50), "the run's own come first"
+        listed = json.loads((await stack.shell(f"perdure pending --run {run} --json")).stdout)
+        assert {item["code"] for item in listed} == codes
+        every = json.loads((await stack.shell("perdure pending --json")).stdout)
+        assert {item["code"] for item in every} >= codes
+        hidden = next(item["code"] for item in first if item not in newest and item["owner"] == run)
+        done = await stack.shell(f"perdure approve {hidden} --by a")
+        assert done.returncode == 0, done.stderr
+        await handle.terminate()
+
+
+async def test_a_request_of_a_sub_agent_is_answered_as_it_asked_itself(stack: Stack, client: Client) -> None:
+    """Its parent lists a copy with cut arguments, from which nobody can tell what the answer must be."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "description": "d" * 2500}}, "required": ["n"]}
+    stack.script("boss", call("delegate", goal="ask", bundle="kid"), say("done"))
+    stack.script("kid", calls(*(("ask_human", {"question": f"{n}?", "schema": schema}) for n in range(2))), say("done"))
+    stack.bundle("boss", ["delegate"], policy=DELEGATE)
+    stack.bundle("kid", ["ask_human"])
+    stack.serve_model()
+    async with stack.worker():
+        run = await stack.start({"goal": "ask", "bundle": "boss"})
+        handle = client.get_workflow_handle(run)
+        one, other = await pending(handle, 2, SLOW)
+        assert isinstance(one["arguments"], str)
+        listed = {item["code"]: item for item in json.loads((await stack.shell("perdure pending --json")).stdout)}
+        assert listed[one["code"]]["arguments"]["schema"] == schema
+        for code, where in ((one["code"], ""), (other["code"], f"--run {run}")):
+            done = await stack.shell(f"perdure answer {code} '{{\"n\": 3}}' --by a {where}")
+            assert done.returncode == 0, done.stderr
+        assert (await handle.result())["status"] == "completed"
+
+
+async def test_an_answer_is_read_as_the_question_wants_it_and_the_same_again_is_well(
+    stack: Stack, client: Client
+) -> None:
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    answers: dict[str, tuple[dict[str, Any], str, Any]] = {
+        "an object": ({"schema": number}, '{"n": 3}', {"n": 3}),
+        "a postcode": ({"schema": {"type": "string", "pattern": "^[0-9]{5}$"}}, "12345", "12345"),
+        "a number": ({"schema": {"type": "integer"}}, "7", 7),
+        "a choice": ({"choices": ["1", "2"], "schema": {"type": "string"}}, "1", "1"),
+        "a text in quotes": ({"schema": {"type": "string"}}, '"red"', "red"),
+        "a plain text": ({}, '"red"', '"red"'),
+        "a text that is JSON": ({}, '{"n": 3}', '{"n": 3}'),
+    }
+    stack.script("ask", calls(*(("ask_human", {"question": q, **a[0]}) for q, a in answers.items())), say("done"))
+    stack.bundle("ask", ["ask_human"])
+    stack.serve_model()
+    async with stack.worker():
+        run = await stack.start({"goal": "ask", "bundle": "ask"})
+        handle = client.get_workflow_handle(run)
+        items = {item["question"]: item for item in await pending(handle, len(answers), SLOW)}
+        wrong = await stack.shell(f"perdure answer {items['a number']['code']} 7.5 --by a")
+        assert (wrong.returncode, "integer" in wrong.stderr) == (1, True)
+        for question, (_, typed, _) in answers.items():
+            line = f"perdure answer {items[question]['code']} '{typed}'"
+            done = await stack.shell(f"{line} --by a")
+            assert done.returncode == 0, f"{question}: {done.stderr}"
+            if question == "an object":
+                assert "already answered" in (await stack.shell(f"{line} --by b")).stdout
+                conflict = await stack.shell(line.replace("3", "4"))
+                assert (conflict.returncode, "already answered by a" in conflict.stderr) == (1, True)
+        log = (await handle.result())["decisions"]
+    asked = {item["code"]: question for question, item in items.items()}
+    said = {asked[entry["code"]]: entry["arguments_after"] for entry in log if entry["decision"] == "answered"}
+    assert said == {question: value for question, (_, _, value) in answers.items()}
+    assert sum(entry["decision"] == "rejected" for entry in log) <= 1, "nothing was tried out on the run"
+
+
+async def test_without_a_worker_a_decision_says_so_in_time(stack: Stack, client: Client) -> None:
+    stack.script("left", call("ask_human", question="Which?"), say("done"))
+    stack.bundle("left", ["ask_human"])
+    stack.serve_model()
+    async with stack.worker():
+        run = await stack.start({"goal": "ask", "bundle": "left"})
+        handle = client.get_workflow_handle(run)
+        code = (await pending(handle, 1, SLOW))[0]["code"]
+    began = time.monotonic()
+    with pytest.raises(NotAnswered, match="no worker answered"):
+        await send_update(client, run, "answer", {"code": code, "value": "x", "by": "a"}, patience=2)
+    told = await stack.shell(f"perdure answer {code} x --by a --run {run}")
+    assert (told.returncode, "no worker answered" in told.stderr) == (1, True)
+    assert time.monotonic() - began < 60
+    await handle.terminate()
 
 
 def _name(item: dict[str, Any]) -> str:

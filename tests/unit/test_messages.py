@@ -177,7 +177,15 @@ def test_what_the_log_keeps_is_short() -> None:
         {"const": {"a": 1}},
         {"type": ["null", "string"]},
         {"type": "array", "items": {"type": "integer"}, "minItems": 2},
+        {"type": "array", "items": {"type": "integer"}, "minItems": 12},
         {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        {
+            "$defs": {"n": {"type": "integer", "minimum": 7}},
+            "type": "array",
+            "items": {"$ref": "#/$defs/n"},
+            "minItems": 1,
+        },
+        {"type": "integer", "multipleOf": 5, "minimum": 12},
         {
             "type": "object",
             "properties": {"a": {"type": "array"}, "b": {"type": "object", "required": ["c"]}, "d": {}},
@@ -194,6 +202,19 @@ def test_the_example_in_a_command_fits_the_schema(schema: dict[str, Any]) -> Non
 )
 def test_a_broken_schema_still_has_an_example(schema: Any) -> None:
     json.dumps(example_of(schema))
+
+
+def test_an_example_is_small_whatever_the_schema_refers_to() -> None:
+    every = {"type": "array", "items": {"$ref": "#/$defs/a"}, "minItems": 50}
+    circle = {"type": "object", "required": list("xyz"), "properties": {name: {"$ref": "#"} for name in "xyz"}}
+    for schema in (
+        {"$defs": {"a": every}, **every},
+        circle,
+        {"$ref": "#"},
+        {"$ref": "#/nowhere"},
+        {"$ref": "http://a"},
+    ):
+        assert len(json.dumps(example_of(schema))) < 10_000
 
 
 @settings(deadline=None, max_examples=50)
