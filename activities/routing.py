@@ -18,6 +18,7 @@ from activities.errors import (
 )
 from activities.gateway import Gateway
 from activities.manifest import FailureKind, Model
+from activities.noting import note
 from activities.reply import Ask, Reply, Sink
 from activities.trail import Trail
 from workflows.records import Usage
@@ -101,6 +102,7 @@ class Router:
         order = self.circuit.order(routes)
         for number in order:
             route, last = routes[number], number == order[-1]
+            note(model=route.model)
             try:
                 reply = await self._gateway.ask(number, route, ask, trail, until, sink)
             except Failure as error:
@@ -115,6 +117,7 @@ class Router:
             trail.book(reply.usage)
             stopped = replace(reply, usage=Usage())
         if stopped is not None:
+            note(model=routes[stopped.route].model)
             return stopped
         if patience is None:
             raise most_hopeful(failures, SHRINK)

@@ -65,6 +65,8 @@ class Measures:
     def _asked(self, step: Step, error: dict[str, str]) -> None:
         turn = step.result if isinstance(step.result, Turn) else None
         what = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}
+        if step.model:
+            what["gen_ai.request.model"] = step.model
         if turn is not None:
             what["gen_ai.response.model"] = turn.model
         self.chat.record(step.seconds, {**what, **error})

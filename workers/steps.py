@@ -45,6 +45,11 @@ class Step:
         return self.result.usage if isinstance(self.result, Turn | Handoff) and not self.recorded else None
 
     @property
+    def model(self) -> str:
+        """The model that was asked, of several the last one, as the bundle names it; empty where none was."""
+        return str(self.notes.get("model", ""))
+
+    @property
     def versions(self) -> Mapping[str, str]:
         """The versions and digests that it was done under; empty where they do not matter."""
         found: Mapping[str, str] = self.notes.get("versions", {})

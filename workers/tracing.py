@@ -74,7 +74,8 @@ class StepSpans:
 def name_of(step: Step) -> str:
     """The span's name by the conventions."""
     if step.activity == MODEL_TURN.name:
-        return f"chat {step.result.model}" if isinstance(step.result, Turn) and step.result.model else "chat"
+        model = step.model or (step.result.model if isinstance(step.result, Turn) else "")
+        return f"chat {model}" if model else "chat"
     return f"execute_tool {step.tool}" if step.tool else step.activity
 
 
@@ -92,6 +93,8 @@ def attributes_of(step: Step, content: bool) -> dict[str, Any]:
         found["error.type"] = step.error_type
     if step.activity in (MODEL_TURN.name, HANDOFF.name):
         found |= {"gen_ai.operation.name": "chat", "gen_ai.provider.name": PROVIDER, **_used(step.usage)}
+        if step.model:
+            found["gen_ai.request.model"] = step.model
         if isinstance(step.result, Turn):
             found |= _chat(step.result, content)
     elif step.activity in (TOOL_RUN.name, TOOL_READ.name) and isinstance(step.request, ToolRequest):

@@ -59,8 +59,7 @@ async def test_a_run_with_parallel_tools_an_approval_a_model_retry_and_a_rollove
     assert names == {
         "run.open": 1,
         "invoke_agent traced": 2,
-        "chat traced": 2,
-        "chat": 1,
+        "chat traced": 3,
         "execute_tool list_files": 1,
         "execute_tool search_files": 1,
         "execute_tool write_file": 1,
@@ -81,6 +80,7 @@ async def test_a_run_with_parallel_tools_an_approval_a_model_retry_and_a_rollove
         False,
     ]
     assert "perdure.turn" in attempts[0].attributes
+    assert {span.attributes["gen_ai.request.model"] for span in spans if span.name.startswith("chat")} == {"traced"}
     lines = Counter(event.line().split(" (")[0] for event in seen if isinstance(event, Step))
     assert max(lines.values()) == 1, "a step was told twice"
     assert not any(value == "A" for span in spans for value in span.attributes.values()), "content left unasked"

@@ -15,6 +15,7 @@ from activities.errors import (
     RateLimited,
 )
 from activities.manifest import FailureKind, Model
+from activities.noting import NOTES
 from activities.routing import SHRINK, SPENT, WAIT, Circuit, most_hopeful
 from tests.faults.plays import error, json_body, say
 from tests.faults.server import Asked, FaultServer, Play
@@ -47,6 +48,21 @@ async def test_the_next_route_answers_after_the_failures_that_the_bundle_names(k
     assert (reply.text, reply.route) == ("from second", 1)
     assert asking.trail.requests == server.requests("first")
     assert asking.trail.usage.plus(reply.usage).requests == server.requests()
+
+
+@pytest.mark.parametrize("kind", ["trouble", "refused"])
+async def test_the_model_that_answers_is_noted_under_the_name_it_was_asked_by(kind: FailureKind) -> None:
+    noted: dict[str, Any] = {}
+    token = NOTES.set(noted)
+    with serving(FAULTS[kind]) as server:
+        await Desk(server, {"model": "first", "fall_back_on": [kind]}, {"model": "second"}).ask()
+        assert noted == {"model": "second"}
+        last = {"model": "second", "base_url_env": "NO_URL", "api_key_env": "NO_KEY"}
+        asking = Desk(server, {"model": "first", "fall_back_on": [kind]}, last)
+        if kind == "refused":
+            assert (await asking.ask()).stopped == "refused"
+            assert noted == {"model": "first"}, "its word stands, after the second could not be asked"
+    NOTES.reset(token)
 
 
 @pytest.mark.parametrize("kind", FAULTS)

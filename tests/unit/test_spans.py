@@ -1,5 +1,7 @@
 """What stands on a span, and what only by opt-in."""
 
+from dataclasses import replace
+
 from activities.errors import ModelTrouble
 from workers.steps import Step
 from workers.tracing import attributes_of, name_of
@@ -35,6 +37,10 @@ def test_names_and_attributes_are_those_of_the_conventions() -> None:
         "gen_ai.tool.type": "function",
     }
     assert (found["perdure.turn"], found["perdure.attempt"]) == (4, 2)
+    asked = replace(TURN, notes={"model": "asked"})
+    assert name_of(asked) == "chat asked", "a server may answer by another name"
+    told = attributes_of(asked, content=False)
+    assert (told["gen_ai.request.model"], told["gen_ai.response.model"]) == ("asked", "m")
     failed = Step(MODEL_TURN.name, "run", "r", 1, 0, 1, error=ModelTrouble("the text of it"))
     assert attributes_of(failed, content=True)["error.type"] == "ModelTrouble"
     assert "the text of it" not in str(attributes_of(failed, content=True))
