@@ -19,7 +19,7 @@ from activities.manifest import Model
 from activities.model_server import Refused, answer_of, connect, password
 from activities.profiles import OPPOSITES, quirk_behind, quirks_of
 from activities.refusals import Filtered
-from activities.reply import Ask, Passing, Reply, Sink
+from activities.reply import Ask, Passing, Reply, Sink, clean
 from activities.structured import mode_of
 from activities.trail import Trail
 
@@ -165,7 +165,7 @@ def _without(reply: Reply, secrets: list[str]) -> Reply:
     if reply.reasoning:
         items = [entry["item"] for entry in reply.reasoning.get("items", ())]
         sealed = [item.pop("encrypted_content", None) for item in items]  # the server wants it back to the letter
-        reply.reasoning = json.loads(redact(json.dumps(reply.reasoning), secrets))
+        reply.reasoning = json.loads(redact(clean(json.dumps(reply.reasoning, ensure_ascii=False)), secrets))
         for entry, content in zip(reply.reasoning.get("items", ()), sealed, strict=True):
             entry["item"] |= {} if content is None else {"encrypted_content": content}
     return reply

@@ -6,7 +6,7 @@ import pytest
 
 from activities.reply import MOST_TOKENS
 from scripts.chat_protocol import RefusedError
-from tests.faults.plays import chunk, say, stream
+from tests.faults.plays import chunk, reasoning_item, respond, say, stream, text_item
 from tests.faults.server import FaultServer, Play
 from tests.unit.gateway_kit import Desk, turn
 
@@ -63,6 +63,14 @@ async def test_a_character_that_comes_in_two_pieces_is_one_and_half_of_one_is_no
     text = stream(chunk({"content": f"hi {HIGH}"}), chunk({"content": f"{LOW}{LOW}!"}, "stop"), "[DONE]")
     with FaultServer([text]) as server:
         assert (await Desk(server).ask()).text == f"hi {FACE}?!"
+
+
+async def test_half_a_character_in_reasoning_is_none_either() -> None:
+    item = {**reasoning_item(), "summary": [{"type": "summary_text", "text": f"hm {HIGH}"}]}
+    with FaultServer([respond(item, text_item("done"))]) as server:
+        kept = (await Desk(server, {"api": "responses"}).ask()).reasoning
+    assert kept is not None
+    assert kept["items"][0]["item"]["summary"][0]["text"] == "hm ?"
 
 
 @pytest.mark.parametrize("streams", [True, False])
