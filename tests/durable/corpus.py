@@ -97,6 +97,23 @@ async def handed(stack: Stack, client: Client) -> None:
         await handle.result()
 
 
+@play("counted")
+async def counted(stack: Stack, client: Client) -> None:
+    """A handoff that reaches a limit, which is asked for before the next turn."""
+    async with run(stack, client, "counted", [], *[say("ok")] * 3, interactive=True) as handle:
+        await until(lambda: waits(handle, "message"))
+        used = (await handle.query("status"))["budget"]["used"]["tokens"]
+        await handle.execute_update("budget", {"tokens": 2 * used, "by": "ann"})
+        await handle.execute_update("handoff", {"by": "ann"})
+        await handle.execute_update("message", {"text": "go on", "by": "ann"})
+        await until(lambda: waits(handle, "budget"))
+        await handle.execute_update("budget", {"tokens": 10**6, "by": "ann"})
+        await until(partial(session_is, handle, 2))
+        await until(lambda: waits(handle, "message"))
+        await handle.execute_update("finish", {"by": "ann"})
+        await handle.result()
+
+
 @play("asked")
 async def asked(stack: Stack, client: Client) -> None:
     """A question, a message, an interactive end."""

@@ -51,10 +51,17 @@ def test_a_breaking_change_fails_the_replay_the_command_baseline_and_the_schema_
 
 
 @pytest.mark.all
-def test_without_its_patch_a_change_fails_the_replay(tmp_path: Path) -> None:
-    """The one patch there is, taken away: the history of a run that failed under the old way tells."""
-    condition = "if cause.type == MISFIT and not workflow.patched(PARKED_MISFITS):"
-    always = f"{condition[:-1]} and False:"
-    found = said(checkout(tmp_path, ("workflows/gates.py", condition, always)))
-    assert "unreadable_failed-1.json does not replay" in found["replay"]
+@pytest.mark.parametrize(
+    ("module", "condition", "always", "history"),
+    [
+        ("gates", "not workflow.patched(PARKED_MISFITS):", "False:", "unreadable_failed-1"),
+        ("sessions", "if workflow.patched(COUNTED_HANDOFFS):", "if True:", "uncounted-1"),
+    ],
+)
+def test_without_its_patch_a_change_fails_the_replay(
+    tmp_path: Path, module: str, condition: str, always: str, history: str
+) -> None:
+    """A patch taken away: the history of a run of the old way tells."""
+    found = said(checkout(tmp_path, (f"workflows/{module}.py", condition, always)))
+    assert f"{history}.json does not replay" in found["replay"]
     assert (found["commands"], found["schemas"]) == ("", "")
