@@ -168,5 +168,6 @@ def failure_of(error: ActivityError) -> ApplicationError:
     """The run's own failure: the activity's type and message, without its stack."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
-        return ApplicationError(cause.message, type=cause.type, non_retryable=True)
+        lasting = "ModelUnavailable" if cause.type == "ModelTrouble" else cause.type  # its last attempt was that
+        return ApplicationError(cause.message, type=lasting, non_retryable=True)
     return ApplicationError(f"{error.activity_type} failed: {cause}", type="ModelUnavailable", non_retryable=True)

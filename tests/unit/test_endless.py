@@ -100,7 +100,6 @@ def twice(keys: int) -> None:
 NAMES = [f"tool_number_{number}" for number in range(30)]
 LONG: dict[str, Callable[[int], Any]] = {
     "blank lines in a fence": lambda n: read_structured("Here:\n```json\n" + "\n" * n + '{"a"', SCHEMA),
-    "fences": lambda n: read_structured("```json\n```" * n, SCHEMA),
     "marks of calls": lambda n: is_leaked("<|tool_call|>" * n, NAMES),
     "marks with parts of names": lambda n: is_leaked("<|tool_call|>tool_number_" * n, NAMES),
     "keys": twice,

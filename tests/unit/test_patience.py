@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.errors import ContextOverflow, InvalidModelOutput, ModelTrouble, ModelUnavailable, RateLimited
@@ -22,6 +23,7 @@ from activities.turn import TurnActivities
 from tests.faults.plays import RESET, chunk, chunks, ended, error, json_body, respond, say, stream, text_item
 from tests.faults.server import Asked, FaultServer, Play
 from tests.unit.gateway_kit import USER, Desk
+from workflows.gates import failure_of
 from workflows.records import BundleRef, Head, Usage
 from workflows.session_records import HandoffRequest
 
@@ -240,6 +242,14 @@ async def test_a_handoff_is_not_asked_for_again_where_the_limit_does_not_allow_i
         judgement, usage = await handing.attempt()
     assert "no usable judgement" in judgement["handoff"]
     assert (server.requests(), usage.requests) == (requests, requests)
+
+
+@pytest.mark.parametrize(("last", "named"), [("ModelTrouble", "ModelUnavailable"), ("ContextOverflow",) * 2])
+def test_what_passes_has_a_lasting_name_where_its_attempts_are_spent(last: str, named: str) -> None:
+    about = {"scheduled_event_id": 1, "started_event_id": 2, "identity": "", "activity_type": "", "activity_id": ""}
+    spent = ActivityError("no", **about, retry_state=None)  # type: ignore[arg-type]
+    spent.__cause__ = ApplicationError("no", type=last)
+    assert (failure_of(spent).type, failure_of(spent).message) == (named, "no")
 
 
 async def test_a_failure_that_ends_a_run_says_what_the_turn_cost_beside_its_own_details() -> None:
