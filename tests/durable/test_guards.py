@@ -54,8 +54,18 @@ def test_a_breaking_change_fails_the_replay_the_command_baseline_and_the_schema_
 @pytest.mark.parametrize(
     ("module", "condition", "always", "history"),
     [
-        ("gates", "not workflow.patched(PARKED_MISFITS):", "False:", "unreadable_failed-1"),
-        ("sessions", "if workflow.patched(COUNTED_HANDOFFS):", "if True:", "uncounted-1"),
+        (
+            "gates",
+            "not workflow.patched(PARKED_MISFITS):",
+            "not workflow.patched(PARKED_MISFITS) and False:",
+            "unreadable_failed-1",
+        ),
+        (
+            "sessions",
+            "workflow.patched(COUNTED_HANDOFFS):",
+            "workflow.patched(COUNTED_HANDOFFS) or True:",
+            "uncounted-1",
+        ),
     ],
 )
 def test_without_its_patch_a_change_fails_the_replay(
