@@ -3,13 +3,12 @@
 A run is pinned to the digest: editing or deleting the folder later changes nothing for it.
 """
 
-import json
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from activities.bundle_diff import difference, files_of
 from activities.canonical import canonical, digest, sha256
@@ -30,6 +29,15 @@ Specs = Callable[[Sequence[str]], list[ToolSpec]]
 """Gives the tools that a bundle's globs name; raises ValueError for a name that no worker module has."""
 
 
+class VersionClaim(BaseModel):
+    """The content of a version at its first use: the digest of its folder, and its files by name."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    folder_digest: str
+    files: dict[str, str] = Field(default_factory=dict)
+
+
 class Bundles:
     """The bundle folders of a worker, and the manifests in the store."""
 
@@ -43,22 +51,34 @@ class Bundles:
         found: dict[str, dict[str, Path]] = {}
         for top in self._folders:
             for path in sorted(top.glob("*/*/bundle.toml")) if top.is_dir() else []:
+                if any(part.startswith(".") for part in path.parts[-3:-1]):
+                    continue  # one that somebody is about to make
                 found.setdefault(path.parent.parent.name, {})[path.parent.name] = path.parent
         return found
 
     async def pin(self, wanted: str, specs: Specs) -> tuple[BundleRef, Manifest]:
         """Resolves `name` or `name@version` to a manifest in the store.
 
-        Raises UnknownBundle, BundleConflict when the version was used before with other content, and InvalidInput for a
-        bundle file that does not load.
+        Raises as `look` does.
+        """
+        ref, manifest = await self.look(wanted, specs)
+        claim = VersionClaim(folder_digest=manifest.folder_digest, files=files_of(self._folder(wanted)))
+        if not await self._store.put_new(claim_key(ref.name, ref.version), claim.model_dump_json().encode()):
+            await self._check_claim(manifest, self._folder(wanted))  # somebody else may have been first
+        await self._store.put_new(f"bundles/{ref.digest}.json", canonical(manifest.model_dump(mode="json")))
+        self._manifests[ref.digest] = manifest
+        return ref, manifest
+
+    async def look(self, wanted: str, specs: Specs) -> tuple[BundleRef, Manifest]:
+        """What a start with `name` or `name@version` would take; nothing is stored and no version is claimed.
+
+        Raises UnknownBundle, BundleConflict when the version was used before with other content, InvalidInput for a
+        bundle file that does not load, and BundleUnavailable when the record of its first use is damaged.
         """
         folder = self._folder(wanted)
         manifest = build(folder.parent.name, folder.name, folder, specs)
-        await self._claim(manifest, folder)
-        data = canonical(manifest.model_dump(mode="json"))
-        found = sha256(data)
-        await self._store.put_new(f"bundles/{found}.json", data)
-        self._manifests[found] = manifest
+        await self._check_claim(manifest, folder)
+        found = sha256(canonical(manifest.model_dump(mode="json")))
         return BundleRef(name=manifest.name, version=manifest.version, digest=found), manifest
 
     def read(self, wanted: str, specs: Specs) -> Manifest:
@@ -91,25 +111,33 @@ class Bundles:
             raise UnknownBundle(f"there is no bundle {wanted!r}; there are: {names}")
         return versions[version]
 
-    async def _claim(self, manifest: Manifest, folder: Path) -> None:
-        key, files = claim_key(manifest.name, manifest.version), files_of(folder)
-        data = json.dumps({"folder_digest": manifest.folder_digest, "files": files}, ensure_ascii=False).encode()
-        if await self._store.put_new(key, data):
-            return
-        claimed = json.loads(await self._store.get(key) or b"{}")
-        held = claimed.get("folder_digest")
-        if held != manifest.folder_digest:
-            said = difference(claimed.get("files", files), files, ("used", "now"))
+    async def _check_claim(self, manifest: Manifest, folder: Path) -> None:
+        claim = await claim_of(self._store, manifest.name, manifest.version)
+        if claim is not None and claim.folder_digest != manifest.folder_digest:
+            said = difference(claim.files, files_of(folder), ("used", "now")) if claim.files else ""
             raise BundleConflict(
                 f"bundle {manifest.name}@{manifest.version} was used before with other content "
-                f"({str(held)[:12]}, now {manifest.folder_digest[:12]}): give the changed bundle a new version folder"
-                + (f"\n{cut(said, DIFF_BYTES)}" if said else "")
+                f"({claim.folder_digest[:12]}, now {manifest.folder_digest[:12]}): give the changed bundle a new "
+                "version folder" + (f"\n{cut(said, DIFF_BYTES)}" if said else "")
             )
 
 
 def claim_key(name: str, version: str) -> str:
     """Where the content of a version is claimed at its first use."""
     return f"bundles/names/{name}/{version}.json"
+
+
+async def claim_of(store: Store, name: str, version: str) -> VersionClaim | None:
+    """The claim of a version; None where it was never used. Raises BundleUnavailable when it is damaged."""
+    key = claim_key(name, version)
+    data = await store.get(key)
+    try:
+        return None if data is None else VersionClaim.model_validate_json(data)
+    except ValidationError:
+        raise BundleUnavailable(
+            f"the record of the first use of bundle {name}@{version} is damaged: restore {key}, or delete it, and the "
+            "next start takes the folder as it is"
+        ) from None
 
 
 def _read(data: bytes, wanted: str) -> Manifest:
@@ -121,8 +149,10 @@ def _read(data: bytes, wanted: str) -> Manifest:
 
 
 def version_order(version: str) -> tuple[tuple[int, int | str], ...]:
-    """Dotted numbers compare as numbers (10 after 2); words come before numbers."""
-    return tuple((1, int(part)) if part.isdigit() else (0, part) for part in version.split("."))
+    """Dotted numbers compare as numbers (10 after 2); a version with a word in it (`2.bak`) comes before all of
+    them."""
+    parts = [(1, int(part)) if part.isascii() and part.isdigit() else (0, part) for part in version.split(".")]
+    return (int(all(kind for kind, _ in parts)), ""), *parts
 
 
 def build(name: str, version: str, folder: Path, specs: Specs) -> Manifest:
@@ -131,6 +161,8 @@ def build(name: str, version: str, folder: Path, specs: Specs) -> Manifest:
     try:
         text = (folder / "bundle.toml").read_bytes()
         prompt = (folder / "prompt.md").read_text("utf-8")
+        if not prompt.strip():
+            raise ValueError("prompt.md is empty")
         file = BundleFile.model_validate(_with_options(tomllib.loads(text.decode("utf-8"))))
         for when in [rule.when for rule in file.policy] + [rule.when for rule in file.effect]:
             check_rule(when)
@@ -147,10 +179,27 @@ def build(name: str, version: str, folder: Path, specs: Specs) -> Manifest:
         "tool_schema": digest([tool.digest for tool in tools]),
         "policy": digest([rule.model_dump() for rule in file.policy]),
     }
-    contents = sha256(text + b"\0" + prompt.encode())
     return Manifest(
-        name=name, version=version, folder_digest=contents, prompt=prompt, file=file, tools=tools, digests=digests
+        name=name,
+        version=version,
+        folder_digest=_contents(text, prompt),
+        prompt=prompt,
+        file=file,
+        tools=tools,
+        digests=digests,
     )
+
+
+def contents_of(folder: Path) -> str | None:
+    """The digest of what makes a bundle folder's content; None where that cannot be read."""
+    try:
+        return _contents((folder / "bundle.toml").read_bytes(), (folder / "prompt.md").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _contents(text: bytes, prompt: str) -> str:
+    return sha256(text + b"\0" + prompt.encode())
 
 
 def _with_options(tables: dict[str, Any]) -> dict[str, Any]:

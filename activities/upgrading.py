@@ -5,7 +5,7 @@ All of it is decided when the message comes, and pinned: nothing is left to deci
 
 from temporalio import activity
 
-from activities.errors import BundleConflict, InvalidInput, UnknownBundle
+from activities.errors import BundleConflict, BundleUnavailable, InvalidInput, UnknownBundle
 from activities.manifest import Manifest
 from activities.migrations import Body, way
 from activities.opening import starter, terms_of, tighter
@@ -35,8 +35,8 @@ class UpgradeActivities:
         if request.waiting is not None and request.bundle == f"{opening.bundle.name}@{opening.bundle.version}":
             return Upgrade(opening=opening)
         try:
-            bundle, manifest = await self._world.bundles.pin(request.bundle, self._world.specs)
-        except (UnknownBundle, BundleConflict, InvalidInput) as error:
+            bundle, manifest = await self._world.bundles.look(request.bundle, self._world.specs)
+        except (UnknownBundle, BundleConflict, InvalidInput, BundleUnavailable) as error:
             return Upgrade(refused=error.message)
         if bundle.digest == opening.bundle.digest and request.waiting is not None:
             return Upgrade(opening=opening)
@@ -47,6 +47,10 @@ class UpgradeActivities:
             migrated(self._world, before, manifest, None)
         except ValueError as error:
             return Upgrade(refused=str(error))
+        try:
+            bundle, manifest = await self._world.bundles.pin(request.bundle, self._world.specs)
+        except (UnknownBundle, BundleConflict, InvalidInput, BundleUnavailable) as error:  # it has changed just now
+            return Upgrade(refused=error.message)
         return Upgrade(opening=await self._opening(opening, before, bundle, manifest))
 
     async def _opening(self, opening: Opening, before: Manifest, bundle: BundleRef, manifest: Manifest) -> Opening:

@@ -77,9 +77,12 @@ async def report(client: Client, settings: Settings, wanted: ForkInput, bundle: 
         effects = await past_effects(world.store, world.ledger, start.point.thread, known)
         undone = await past_effects(world.store, world.ledger, start.point.thread, known, undone=True)
         digest = record.versions["bundle_digest"]
-        if bundle is not None:
-            digest = (await world.bundles.pin(bundle, world.specs))[0].digest
-        now = (await world.bundles.manifest(digest)).versions(digest, settings.build_id)
+        if bundle is None:
+            manifest = await world.bundles.manifest(digest)
+        else:
+            ref, manifest = await world.bundles.look(bundle, world.specs)
+            digest = ref.digest
+        now = manifest.versions(digest, settings.build_id)
         tools = {each.name for each in world.registry.match(["*"]) if each.compensate_fn is not None}
         return Report(start, wanted.workflow_id, effects, [each for each in undone if not each.after], tools, now)
     finally:

@@ -10,9 +10,9 @@ from rich.table import Table
 from temporalio.client import Client
 
 from activities.bundle_diff import difference, files_of, tools_of
-from activities.bundles import Bundles, build, claim_key, version_order
+from activities.bundles import Bundles, VersionClaim, build, claim_of, contents_of, version_order
 from activities.canonical import sha256
-from activities.errors import InvalidInput
+from activities.errors import BundleUnavailable, InvalidInput
 from activities.manifest import Manifest
 from activities.store import Store, open_store
 from activities.tools import load_tools
@@ -76,8 +76,15 @@ class _Known:
 
     async def changed(self, one: tuple[str, str]) -> bool:
         """Whether the folder is not what it was at its first use: a start would be refused (BundleConflict)."""
-        now, data = self.built(one), await self.store.get(claim_key(*one))
-        return now is not None and data is not None and json.loads(data)["folder_digest"] != now.folder_digest
+        claim = await self.claim(one)
+        return claim is not None and one in self.folders and claim.folder_digest != contents_of(self.folders[one])
+
+    async def claim(self, one: tuple[str, str]) -> VersionClaim | None:
+        """What the version was at its first use. Raises Refused for a record of it that is damaged."""
+        try:
+            return await claim_of(self.store, *one)
+        except BundleUnavailable as error:
+            raise Refused(error.message) from None
 
     async def texts(self, wanted: str) -> dict[str, str]:
         """What a version says: as it was at its first use, else as its folder has it; and its tools."""
@@ -88,10 +95,10 @@ class _Known:
                 sorted({n for n, _ in self.names()})
             )
             raise Refused(f"there is no bundle {wanted!r}; there are: {there}")
-        data = await self.store.get(claim_key(*one))
-        files = json.loads(data).get("files") if data else None
+        claim = await self.claim(one)
+        files = dict(claim.files) if claim is not None else {}
         manifest = self.built(one) or next(iter(self.stored[one].values()), None)
-        if files is None:
+        if not files:
             files = (
                 files_of(self.folders[one])
                 if one in self.folders
