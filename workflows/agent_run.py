@@ -4,7 +4,7 @@ Each line here, and in the parts it is made of, is one that running agents depen
 patch.
 
     showing <- decisions <- handlers <- people <- gates <- undoing <- reporting <- delegation <- tool_calls <- sessions
-            <- agent_run
+            <- endings <- agent_run
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from workflows import catalog
-from workflows.decisions import Source
 from workflows.display import checkpoint_view
+from workflows.endings import Endings
 from workflows.forks import book_fork, fork_request, mint, show_parent
 from workflows.gates import failure_of
 from workflows.queries import Queries
@@ -26,17 +26,20 @@ from workflows.receiving import given
 from workflows.records import OpenRequest, ResultStatus, Turn
 from workflows.rollover import RollOver, carried, misfit
 from workflows.session_records import Closing, ClosingRequest, Conclusion
-from workflows.sessions import Sessions
 from workflows.state import RunState
+from workflows.undoing import evicted
 
 UNDONE_FIRST = "undone-before-the-end"
 """The patch since which a run that ends does so after what a `compensate` queued while it was ending."""
 
-UNREAD: Source = {"via": "signal", "id": None}
+
+CANCELLED_ROLLOVERS = "cancelled-while-rolling-over"
+"""The patch since which a cancellation that comes while a rollover waits for message handlers ends the run as any
+other does."""
 
 
 @workflow.defn(name="AgentRun")
-class AgentRun(Sessions, Queries):
+class AgentRun(Endings, Queries):
     """One agent, one goal, from the opening to a result."""
 
     misfit: ApplicationError | None
@@ -46,9 +49,10 @@ class AgentRun(Sessions, Queries):
         self.state, self.misfit = RunState(branch=mint()), None
         self.start_counting()
         self.ended = self.closing = None
+        self.failing = False
         self.retry_now = self.ending = self.leaving = False
         self.busy, self.writers = 0, asyncio.Lock()
-        self.shown, self.telling, self.early = (), [], {}
+        self.shown, self.telling, self.early, self.taking = (), [], {}, []
         try:  # here, since messages that wait for this execution are handled before `run` begins
             found = None if rest else carried(value, RunState)
             if found is not None:
@@ -60,27 +64,41 @@ class AgentRun(Sessions, Queries):
     @workflow.run
     async def run(self, value: RawValue = None, *rest: RawValue) -> dict[str, Any]:  # type: ignore[assignment]
         """The result, as CONTRACT gives it; fails with a named failure, ends Cancelled when it is cancelled."""
+        rolls = False
         try:
-            await self._begin(value, rest)
-            self.begin_reports()
-            result = await self.undo_beside(self._live())
-            await self.report_end()
-            return result
-        except RollOver:
-            await workflow.wait_condition(workflow.all_handlers_finished)
-            self.tick()
-            self.continue_as_new()
+            try:
+                await self._begin(value, rest)
+                self.begin_reports()
+                result = await self.undo_beside(self._live())
+                await self.report_end()
+                return result
+            except RollOver:
+                rolls = True
+                await self.handled()
         except (ActivityError, ApplicationError, asyncio.CancelledError) as error:
+            if rolls and not evicted() and not workflow.patched(CANCELLED_ROLLOVERS):
+                raise
+            self.fail(error)
             await self.stop_children()
             await self.undo_at_end()
             self.ended = "cancelled" if is_cancelled_exception(error) else "failed"
+            self.close_requests(undoings=True)
             self.publish()
             await self.report_end()
             if isinstance(error, ActivityError) and self.ended == "failed":
                 raise failure_of(error) from None
             raise
+        self.tick()
+        return self.continue_as_new()
 
     async def _live(self) -> dict[str, Any]:
+        try:
+            return await self._loop()
+        except (ActivityError, ApplicationError, asyncio.CancelledError) as error:
+            self.fail(error)
+            raise
+
+    async def _loop(self) -> dict[str, Any]:
         state = self.state
         if state.conclusion is not None and state.turn is None:  # it rolled over while it was ending
             return await self._close(state.conclusion.status, reason=state.conclusion.reason)
@@ -145,10 +163,15 @@ class AgentRun(Sessions, Queries):
                     or (self.rolling and self.busy == 0)
                 )
             )
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             self.ending = True
+            self.fail(error)
             await self._give_up(tasks)
             raise
+        for task in tasks:
+            broken_by = task.exception() if _broke(task) else None
+            if isinstance(broken_by, ActivityError | ApplicationError):
+                self.fail(broken_by)
         ends = await self._give_up(tasks)
         for end in ends:
             if isinstance(end, Exception) and not isinstance(end, RollOver):
@@ -166,9 +189,7 @@ class AgentRun(Sessions, Queries):
 
     async def _close(self, status: ResultStatus, turn: Turn | None = None, reason: str | None = None) -> dict[str, Any]:
         self.closing, self.state.conclusion = status, Conclusion(status=status, reason=reason)
-        for item in self.state.inbox:
-            self.log(None, "rejected", item.by, UNREAD, reason=f"the run ended ({status}) before it was read")
-        self.state.inbox = []
+        self.reject_unread(status)
         return self._result(status, await self._store_files(), turn, reason)
 
     async def _store_files(self) -> Closing:

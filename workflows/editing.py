@@ -16,13 +16,14 @@ from workflows.requests import Request
 
 
 class Editing(Decisions):
-    """`in_turn`: a model turn is under way; `busy` counts the tools that run. `upgrading`: a session is being handed
-    over to another version of the bundle."""
+    """`in_turn`: a model turn is under way; `busy` counts the tools that run; `upgrading`: a session is being handed
+    over to another version of the bundle; `failing`: the run was cancelled or fails, and only ends any more."""
 
     in_turn: bool = False
     upgrading: bool = False
     busy: int
     retry_now: bool
+    failing: bool
 
     async def edit(self, message: m.Edit, source: Source) -> str:
         """Changes the context. Raises MessageError, with nothing changed."""
@@ -53,6 +54,8 @@ class Editing(Decisions):
         state, workflow_id = self.state, workflow.info().workflow_id
         if self.ended is not None:
             raise m.MessageError(f"the run has ended ({self.ended}); nothing was changed. A fork can be edited")
+        if self.failing:
+            raise m.MessageError("edit: the run is ending; nothing was changed. A fork can be edited")
         if state.opening is None or state.head is None:
             raise m.MessageError("edit: the run is still being opened; send it again in a moment")
         if state.paused is None and state.problem is None:

@@ -32,17 +32,22 @@ ALL_OF_A_BRANCH = "all-of-a-branch"
 
 class Handlers(Editing, Rollover, Receiving):
     """The messages of a run. `closing`: the status with which the run is about to end. `early`: decisions that came
-    before their request, by code, with the length of the history then."""
+    before their request, by code, with the length of the history then; `taking`: those that are being applied."""
 
     closing: str | None
     early: dict[str, tuple[int, m.Message, Source]]
-    taking: "asyncio.Task[None] | None" = None
+    taking: list["asyncio.Task[None]"]
 
     table = m.TABLE
 
     def answered(self) -> dict[str, Answer]:
         """What updates were answered, by their id."""
         return self.state.applied
+
+    def look_at_history(self) -> None:
+        """Decides whether a rollover is due: never for a run that only ends any more."""
+        if not self.failing:
+            super().look_at_history()
 
     async def on_update(self, name: str, payloads: Sequence[RawValue | None]) -> Answer:
         """Applies an update. Raises a failure, never an exception that would fail the workflow task."""
@@ -103,7 +108,7 @@ class Handlers(Editing, Rollover, Receiving):
             except m.MessageError as error:
                 self.reject(str(error), source, message)
 
-        self.taking = asyncio.create_task(apply())
+        self.taking.append(asyncio.create_task(apply()))
 
     def on_unknown_signal(self, name: str) -> None:
         """A signal of a name that there is not."""
@@ -115,6 +120,8 @@ class Handlers(Editing, Rollover, Receiving):
         if self.ended is not None:
             raise m.MessageError(f"the run has ended ({self.ended}); nothing was changed")
         if self.closing is not None and not isinstance(message, m.Resume | m.Rollover | m.Resolve):
+            raise self._ending()
+        if self.failing and isinstance(message, m.Rollover):
             raise self._ending()
         if isinstance(message, m.Approve | m.Deny | m.Answer | m.Resolve):
             self.find(message)
@@ -203,6 +210,8 @@ class Handlers(Editing, Rollover, Receiving):
             plan = await self.undo_plan(message.operation_id, EFFECT_PLAN)
         except ActivityError:
             raise m.MessageError("compensate: the ledger could not be read just now; send it again") from None
+        if self.failing:
+            raise self._ending()
         self._meant_here(message, plan)
         steps = [step for step in plan.steps if all(step.operation_id != one.operation_id for one in self.state.undo)]
         if plan.refused is not None or not steps:
@@ -241,6 +250,8 @@ class Handlers(Editing, Rollover, Receiving):
             raise m.MessageError("upgrade: the bundle could not be looked at just now; send it again") from None
         if found.opening is None:
             raise m.MessageError(f"upgrade: {found.refused}")
+        if self.failing:
+            raise self._ending()
         named = f"{found.opening.bundle.name}@{found.opening.bundle.version}"
         if found.opening.bundle.digest == self.state.opening.bundle.digest:
             if self.upgrading:

@@ -16,7 +16,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from workflows import catalog
-from workflows.agent_run import UNREAD, branches_off
+from workflows.agent_run import branches_off
+from workflows.endings import UNREAD
 from workflows.forks import mint
 from workflows.gates import failure_of
 from workflows.project_board import bundles_view

@@ -149,6 +149,11 @@ def evicted() -> bool:
     return workflow.cancellation_reason() is None and task is not None and task.cancelling() > 0
 
 
+def is_undoing(call: Call | None) -> bool:
+    """Whether a request is about the undoing of an operation."""
+    return call is not None and call.id == call.operation_id
+
+
 def _call(step: UndoStep) -> Call:
     """The undoing as a request to a person shows it."""
     operation = undo_id(step.operation_id)
