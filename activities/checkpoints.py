@@ -217,7 +217,7 @@ class Checkpoints:
             return Checkpoint.model_validate({**body, "sha256": claimed, "raw": data, "home": home})
         except UnknownSchema as error:
             raise CheckpointDamaged(f"checkpoint {key} cannot be read: {error}") from None
-        except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
             raise CheckpointDamaged(f"checkpoint {key} cannot be read: {type(error).__name__}") from None
 
 

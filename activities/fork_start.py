@@ -12,7 +12,7 @@ from activities.errors import CheckpointDamaged, InvalidInput
 from activities.past import Known
 from activities.sessions import session_of
 from activities.settled import settled_items
-from activities.sources import Point, Sources, damaged
+from activities.sources import Point, Sources, damaged, workflow_of
 from activities.turn import recorded_turn
 from activities.world import World
 from workflows.edits import Edit
@@ -81,11 +81,12 @@ async def load_start(world: World, client: Client, workflow_id: str, point: Poin
     records = await Sources(world.store, world.checkpoints, world.segments).whole(workflow_id, thread, head)
     try:
         before = await world.contexts.messages(records)
+        turn = recorded_turn(point.record) if point.record.outputs.turn is not None else None
+        calls = turn.calls if turn else []
+        asked = workflow_of(workflow_id, thread)
+        found = await settled_items(world, client, asked, point, [call.id for call in calls])
     except CheckpointDamaged as error:
         raise damaged(workflow_id, head.sequence, error) from None
-    turn = recorded_turn(point.record) if point.record.outputs.turn is not None else None
-    calls = turn.calls if turn else []
-    found = await settled_items(world, client, workflow_id, point, [call.id for call in calls])
     for call in calls:
         if call.answer is not None:
             found.setdefault(call.id, Item(ref=call.answer, call=call.id, tool=call.tool))

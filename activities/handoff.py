@@ -23,7 +23,7 @@ from activities.listing import git_head, heads_of
 from activities.manifest import Manifest
 from activities.noting import note
 from activities.patience import crashed, failed
-from activities.sessions import begin, beginning, estimate, session_mark, split_middle
+from activities.sessions import begin, beginning, estimate, read_handoff, session_mark, split_middle
 from activities.trail import Trail
 from activities.upgrading import migrated
 from activities.world import World
@@ -66,20 +66,16 @@ class HandoffActivities:
         return await self._make(request, refs, new, key, asked)
 
     async def _find(self, key: str, asked: str, request: HandoffRequest) -> Handoff | None:
-        data = await self._world.store.get(key)
-        if data is None:
+        record = await read_handoff(self._world.store, key)
+        if record is None:
             return None
-        record = json.loads(data)
-        claimed = record.pop("sha256", None)
-        if digest(record) != claimed:
-            raise CheckpointDamaged(f"handoff {key} is damaged: its content does not have its digest")
         if record["request_digest"] != asked:
             raise CheckpointConflict(f"handoff {key} belongs to another request; neither is taken")
         opening = record.get("opening") if request.takes_opening else None
         return Handoff(
             base=record["base"],
             key=key,
-            sha256=claimed,
+            sha256=record["sha256"],
             mode=record["mode"],
             artifact=shown({name: record[name] for name in SHOWN if name in record}),
             usage=Usage.model_validate(record["usage"]),

@@ -46,7 +46,7 @@ class PutOnce(BaseModel):
             if digest(body) != claimed:
                 raise CheckpointDamaged(f"{key} is damaged: its content does not have its digest")
             return cls.model_validate(body)
-        except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
             raise CheckpointDamaged(f"{key} cannot be read: {type(error).__name__}") from None
 
 

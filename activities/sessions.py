@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from activities.canonical import digest
 from activities.context import Messages
 from activities.entries import Entries
+from activities.errors import CheckpointDamaged
 from activities.manifest import Manifest
+from activities.store import Store
 from activities.world import World
 from workflows.records import Ref, TurnRequest
 
@@ -51,6 +54,20 @@ async def beginning(entries: Entries, thread: str, base: str) -> Beginning:
     digests = list((await entries.get(thread, base))["entries"])
     messages = await entries.messages(thread, digests)
     return Beginning([Ref(sha256=each, bytes=0, preview="") for each in digests], messages)
+
+
+async def read_handoff(store: Store, key: str) -> dict[str, Any] | None:
+    """The record of a handoff; None when there is none. Raises CheckpointDamaged."""
+    data = await store.get(key)
+    if data is None:
+        return None
+    try:
+        record: dict[str, Any] = json.loads(data)
+        if digest({name: each for name, each in record.items() if name != "sha256"}) != record["sha256"]:
+            raise CheckpointDamaged(f"handoff {key} is damaged: its content does not have its digest")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointDamaged(f"handoff {key} cannot be read: {type(error).__name__}") from None
+    return record
 
 
 async def begin(entries: Entries, thread: str, messages: Messages) -> str:

@@ -1,6 +1,5 @@
 """Which calls of a checkpoint's turn were settled, and with what answers: told from what came after it."""
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,10 +11,11 @@ from temporalio.service import RPCError
 
 from activities.canonical import preview
 from activities.errors import CheckpointDamaged
+from activities.sessions import read_handoff
 from activities.sources import Point
 from activities.turn import recorded_turn
 from activities.world import World
-from workflows.keys import folder
+from workflows.keys import folder, thread_name
 from workflows.records import Head, Item, Ref
 
 ASKED_SECONDS = 5.0
@@ -26,7 +26,8 @@ async def settled_items(
     world: World, client: Client, workflow_id: str, point: Point, calls: Sequence[str]
 ) -> dict[str, Item]:
     """The answers by call id: from the next checkpoint, the handoff after it, the run itself if this is where it
-    stands, and the ledger. What none of them knows is not settled."""
+    stands, and the ledger. What none of them knows is not settled. Raises CheckpointDamaged for a handoff that may be
+    the one that knows."""
     if not calls:
         return {}
     found = await _recorded(world, point, calls)
@@ -39,17 +40,21 @@ async def _recorded(world: World, point: Point, calls: Sequence[str]) -> dict[st
     """From the entries that the next turn, or the handoff before it, began with."""
     if point.after is None:
         return {}
-    digests = list(point.after.inputs.entries)
-    if point.after.base:
-        digests += await _handed_over(world, point)
+    found = await _among(world, point.thread, point.after.inputs.entries, calls)
+    if point.after.base and len(found) < len(calls):
+        found |= await _among(world, point.thread, await _handed_over(world, point), calls)
+    return found
+
+
+async def _among(world: World, thread: str, digests: Sequence[str], calls: Sequence[str]) -> dict[str, Item]:
     try:
-        bodies = await world.entries.get_all(point.thread, digests)
+        bodies = await world.entries.get_all(thread, digests)
     except CheckpointDamaged:
         return {}
     found = {}
     for digest, body in zip(digests, bodies, strict=True):
         if body.get("role") == "tool" and body.get("call") in calls:
-            size = len(await world.entries.get_bytes(point.thread, digest))
+            size = len(await world.entries.get_bytes(thread, digest))
             ref = Ref(sha256=digest, bytes=size, preview=preview(str(body["text"])))
             found[body["call"]] = Item(ref=ref, call=body["call"], tool=body["tool"])
     return found
@@ -57,19 +62,29 @@ async def _recorded(world: World, point: Point, calls: Sequence[str]) -> dict[st
 
 async def _handed_over(world: World, point: Point) -> list[str]:
     """What was new when a session was handed over at this checkpoint: the next one begins without it."""
+    broken: CheckpointDamaged | None = None
     for key in await world.store.keys(f"{folder(point.thread)}/handoffs"):
-        data = await world.store.get(key)
-        record = json.loads(data) if data is not None else {}
+        try:
+            record = await read_handoff(world.store, key) or {}
+        except CheckpointDamaged as error:
+            broken = error
+            continue
         if record.get("facts", {}).get("checkpoint", {}).get("sha256") == point.record.sha256:
             return [str(each) for each in record.get("new", [])]
+    if broken is not None:
+        raise broken
     return []
 
 
 async def _asked(client: Client, workflow_id: str, point: Point, calls: Sequence[str]) -> dict[str, Item]:
-    """From the run itself, which alone knows what it was told since its last checkpoint."""
+    """From the run itself, which alone knows what it was told since its last checkpoint: the start that is meant, if it
+    is the newest of its id."""
     handle = client.get_workflow_handle(workflow_id)
     try:
         wait = timedelta(seconds=ASKED_SECONDS)
+        first = (await handle.describe(rpc_timeout=wait)).raw_description.workflow_execution_info.first_run_id
+        if thread_name(workflow_id, first) != point.thread:
+            return {}
         told: dict[str, Any] = await handle.query("position", result_type=dict, rpc_timeout=wait)
         if Head.model_validate(told["head"]) != point.record.head():
             return {}

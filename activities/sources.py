@@ -39,6 +39,11 @@ async def find_thread(store: Store, run: str) -> str | None:
     return None
 
 
+def workflow_of(run: str, thread: str) -> str:
+    """The workflow id in the name by which a thread was found: the start may be part of that."""
+    return run if safe_id(run) == thread.rpartition(".")[0] else run.rpartition(".")[0]
+
+
 async def _opened(store: Store, thread: str) -> str:
     """When a thread was opened, or so soon after that as a record of its own tells: no two starts of an id overlap. A
     fork's first records are as old as its source."""

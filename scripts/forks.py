@@ -11,7 +11,7 @@ from activities.fork_input import ForkInput, wanted_of
 from activities.fork_start import Start, load_start
 from activities.origin import PastEffect
 from activities.past import past_effects
-from activities.sources import Sources
+from activities.sources import Sources, workflow_of
 from activities.world import World
 from scripts.commands.running import Refused
 from workers.settings import Settings
@@ -84,7 +84,8 @@ async def report(client: Client, settings: Settings, wanted: ForkInput, bundle: 
             digest = ref.digest
         now = manifest.versions(digest, settings.build_id)
         tools = {each.name for each in world.registry.match(["*"]) if each.compensate_fn is not None}
-        return Report(start, wanted.workflow_id, effects, [each for each in undone if not each.after], tools, now)
+        source = workflow_of(wanted.workflow_id, start.point.thread)
+        return Report(start, source, effects, [each for each in undone if not each.after], tools, now)
     finally:
         await _close(world)
 

@@ -1,6 +1,7 @@
 """What the store holds of one run, for the commands that look at it: which thread is meant, and what is damaged."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,7 +9,9 @@ from activities.checkpoints import Checkpoint, Checkpoints, parent_head
 from activities.context import Contexts
 from activities.entries import Entries
 from activities.errors import CheckpointDamaged
+from activities.origin import find_origin, find_past
 from activities.segments import Segments
+from activities.sessions import read_handoff
 from activities.sources import find_thread, last_branch
 from activities.store import Store
 from scripts.commands.running import Refused
@@ -99,7 +102,8 @@ def _against_parent(record: Checkpoint, known: dict[tuple[str, int], str]) -> st
 
 
 async def walk(store: Store, thread: str, lines: Sequence[Line]) -> list[str]:
-    """What is wrong beyond single records: bodies and segments, along the chain of each branch's newest checkpoint."""
+    """What is wrong beyond single records: bodies and segments, along the chain of each branch's newest checkpoint;
+    what handoffs left, and what a fork keeps of its source."""
     checkpoints, entries = Checkpoints(store), Entries(store)
     contexts = Contexts(checkpoints, entries, Segments(store, checkpoints, entries))
     faults: list[str] = []
@@ -115,6 +119,14 @@ async def walk(store: Store, thread: str, lines: Sequence[Line]) -> list[str]:
                     await entries.fetch(thread, digest)
         except CheckpointDamaged as error:
             faults.append(error.message)
+    beside: list[Awaitable[Any]] = [find_origin(store, thread), find_past(store, thread)]
+    beside += [read_handoff(store, key) for key in await store.keys(f"{folder(thread)}/handoffs")]
+    ends = await asyncio.gather(*beside, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, CheckpointDamaged):
+            faults.append(end.message)
+        elif isinstance(end, BaseException):
+            raise end
     return faults
 
 

@@ -32,7 +32,7 @@ async def approve_all(stack: Stack, handle: WorkflowHandle[Any, Any], seen: list
 async def fork(stack: Stack, client: Client, source: str, checkpoint: int, **more: Any) -> WorkflowHandle[Any, Any]:
     names = {"edits": "edits", "branch": "branch", "spent": "budget"}
     own = {name: more.pop(key) for key, name in names.items() if key in more}
-    name = f"{source}-fork-{next(COUNT)}"
+    name = f"{source.partition('.')[0]}-fork-{next(COUNT)}"
     await stack.start({"fork": {"workflow_id": source, "checkpoint": checkpoint, **own}, **more}, name)
     return client.get_workflow_handle(name)
 
@@ -126,7 +126,9 @@ async def test_a_run_that_is_still_open_is_forked_twice_at_once_and_settles_what
             await pending(handle)
             await until(lambda: outside.requests["r"] == 1)
             await until(lambda: _answered(handle, "1.0"))
-            forks = await asyncio.gather(*(fork(stack, client, source, 1) for _ in range(2)))
+            (start,) = (stack.folder / "store" / "threads" / source).glob("*/checkpoints")
+            names = source, f"{source}.{start.parent.name}"
+            forks = await asyncio.gather(*(fork(stack, client, name, 1) for name in names))
             for each in forks:
                 asked = (await pending(each))[0]
                 assert asked["operation_id"].startswith(f"{each.id}.")

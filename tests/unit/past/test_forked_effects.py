@@ -12,6 +12,7 @@ from temporalio.common import RawValue
 from temporalio.testing import ActivityEnvironment
 
 from activities import settled
+from activities.canonical import digest
 from activities.errors import InvalidInput
 from activities.fork_input import ForkInput, pinned
 from activities.forking import ForkActivities
@@ -20,6 +21,7 @@ from activities.sessions import begin, session_mark
 from activities.tools.executor import Executor
 from activities.world import World
 from scripts import forks
+from scripts.records import survey, walk
 from scripts.tree import tree_of
 from tests.unit.past.recorded import Recorded
 from workers.settings import read_settings
@@ -272,3 +274,26 @@ async def test_a_fork_shows_who_approved_the_calls_that_it_took_over(world: Worl
     tree = await tree_of(world.store, FORK)
     assert [call.decision for turn in tree.turns for call in turn.calls] == ["approved by alice"]
     assert tree.other == []
+
+
+async def test_a_damaged_handoff_has_a_name_for_forks_that_need_it_and_for_verify(world: World, run: Recorded) -> None:
+    saved = await run.turn(("list_files", {"path": "."}))
+    goal = (await run.contexts.load(SOURCE, saved.head()))[0]
+    record = {"facts": {"checkpoint": {"sha256": saved.sha256}}, "new": [ref.sha256 for ref in run.new]}
+    whole = json.dumps({**record, "sha256": digest(record)}).encode()
+    key = f"{folder(SOURCE)}/handoffs/{run.branch}/0001.json"
+    await run.store.put(key, whole)
+    left = {"role": "user", "text": f"{session_mark(2, 1)}the facts"}
+    run.base, run.new = await begin(run.entries, SOURCE, [goal, left]), []
+    await run.turn(text="done")
+    _, forked = await fork(world, SOURCE, 1, FORK)
+    assert [item.call for item in forked.answers] == ["1.0"]
+    assert await walk(run.store, SOURCE, await survey(run.store, SOURCE)) == []
+    for damaged in (whole[:30], whole.replace(b"new", b"gnu"), b"[" * 100_000):
+        await run.store.put(key, damaged)
+        with pytest.raises(InvalidInput, match=r"checkpoint 1 .*handoffs/.*0001\.json"):
+            await fork(world, SOURCE, 1, SECOND)
+        [fault] = await walk(run.store, SOURCE, await survey(run.store, SOURCE))
+        assert key in fault
+    _, forked = await fork(world, SOURCE, 2, "d1.000000000000")
+    assert forked.session == 2, "one from elsewhere does not need it"
