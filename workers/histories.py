@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.json_format import ParseError
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, WorkflowHistory
+from temporalio.client import Client, WorkflowHistory, WorkflowHistoryEventFilterType
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -21,23 +21,42 @@ class Unreadable(Exception):
 
 
 async def executions(client: Client, workflow_id: str, run_id: str | None = None) -> list[tuple[str, str]]:
-    """The executions of a run, oldest first, as each names the one that it continues; those that the service has
-    deleted are left out. Raises RPCError for no such run."""
+    """The executions of a run, oldest first, as they name each other: the one that it continues, and after a reset the
+    one that was reset, with what that had gone on as. Those that the service has deleted are left out. Raises RPCError
+    for no such run."""
     found: list[tuple[str, str]] = []
-    run_id = run_id or (await client.get_workflow_handle(workflow_id).describe()).run_id
-    while run_id and (workflow_id, run_id) not in found:
-        handle, before = client.get_workflow_handle(workflow_id, run_id=run_id), ""
+    wanted = [run_id or (await client.get_workflow_handle(workflow_id).describe()).run_id or ""]
+    while wanted:
+        run_id = wanted.pop(0)
+        if not run_id or (workflow_id, run_id) in found:
+            continue
         try:
-            async for event in handle.fetch_history_events(page_size=1):
-                before = event.workflow_execution_started_event_attributes.continued_execution_run_id
-                break
+            related = await _related(client, workflow_id, run_id)
         except RPCError as error:
             if not found or error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            break
+            continue
         found.append((workflow_id, run_id))
-        run_id = before
+        wanted += related
     return found[::-1]
+
+
+async def _related(client: Client, workflow_id: str, run_id: str) -> list[str]:
+    """The executions that this one names, the newest first: those that resets left, what it went on as, what it
+    continues. Of one that was not reset only the two ends are read."""
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    resets, after, before, copied = list[str](), list[str](), "", False
+    async for event in handle.fetch_history_events(page_size=1):
+        started = event.workflow_execution_started_event_attributes
+        before, copied = started.continued_execution_run_id, started.original_execution_run_id != run_id
+        break
+    if copied:  # a reset copies the events up to its point, and then names the execution that it was made of
+        async for event in handle.fetch_history_events():
+            if base := event.workflow_task_failed_event_attributes.base_run_id:
+                resets.insert(0, base)
+    async for event in handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
+        after.append(event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id)
+    return [*resets, *after, before]
 
 
 async def matching(client: Client, query: str) -> AsyncIterator[tuple[str, str]]:
@@ -48,6 +67,13 @@ async def matching(client: Client, query: str) -> AsyncIterator[tuple[str, str]]
 
 def read_history(path: Path) -> WorkflowHistory:
     """A history file: what `temporal workflow show -o json` prints, or the Web UI's download. Raises Unreadable."""
+    try:
+        return _read_history(path)
+    except RecursionError:
+        raise Unreadable(f"{path} is nested too deeply for a history as Temporal writes it") from None
+
+
+def _read_history(path: Path) -> WorkflowHistory:
     try:
         body = json.loads(path.read_text("utf-8"))
     except OSError as error:

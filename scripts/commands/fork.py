@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from temporalio.client import Client
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.canonical import preview
@@ -78,7 +79,7 @@ def fork(
 
 def _split(which: str) -> tuple[str, int]:
     source, _, number = which.rpartition("@")
-    if not source or not number.isdigit():
+    if not source or not number.isdecimal():
         raise typer.BadParameter("give a run and a checkpoint, as run-83@15", param_hint="RUN@K")
     return source, int(number)
 
@@ -86,7 +87,7 @@ def _split(which: str) -> tuple[str, int]:
 def _json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"it is not JSON: {error}", param_hint=option) from None
 
 
@@ -151,7 +152,10 @@ async def _free_name(client: Client, wanted: str) -> str:
 
 
 async def _start(client: Client, name: str, queue: str, value: dict[str, Any]) -> str:
-    handle = await client.start_workflow("AgentRun", value, id=name, task_queue=queue)
+    try:
+        handle = await client.start_workflow("AgentRun", value, id=name, task_queue=queue)
+    except WorkflowAlreadyStartedError:
+        raise Refused(f"there is a run {name} already: give the fork another name with --id") from None
     return handle.id
 
 

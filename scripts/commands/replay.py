@@ -59,8 +59,8 @@ def replay(
 async def _replay(what: list[str], query: str | None, every: bool, as_json: bool) -> int:
     converter = converter_of(read_settings(), worker=True)
     told = []
-    async for name, history in _histories(what, query, every):
-        one = history if isinstance(history, Told) else await look(name, history, converter)
+    async for name, run_id, history in _histories(what, query, every):
+        one = history if isinstance(history, Told) else await look(name, history, converter, run_id)
         told.append(one)
         if not as_json:
             _print(one)
@@ -72,8 +72,9 @@ async def _replay(what: list[str], query: str | None, every: bool, as_json: bool
     return NO if any(one.fault is not None for one in told) else DONE
 
 
-async def look(name: str, history: WorkflowHistory, converter: DataConverter) -> Told:
-    """Replays one history; where it does not fit, says where."""
+async def look(name: str, history: WorkflowHistory, converter: DataConverter, run_id: str | None = None) -> Told:
+    """Replays one history; where it does not fit, says where. `run_id`: where it is known, since the history of a run
+    that was reset names the one before."""
 
     async def only() -> AsyncIterator[WorkflowHistory]:
         yield history
@@ -83,7 +84,7 @@ async def look(name: str, history: WorkflowHistory, converter: DataConverter) ->
     except Unreadable as error:
         return Told(name, None, len(history.events), str(error))
     [found] = [one async for one in replayed(only(), converter)]
-    return Told(name, found.run_id, found.events, found.fault, await _where(history, found, converter))
+    return Told(name, run_id or found.run_id, found.events, found.fault, await _where(history, found, converter))
 
 
 async def _where(history: WorkflowHistory, found: Replayed, converter: DataConverter) -> Place | None:
@@ -94,13 +95,13 @@ async def _where(history: WorkflowHistory, found: Replayed, converter: DataConve
 
 async def _histories(
     what: list[str], query: str | None, every: bool
-) -> AsyncIterator[tuple[str, WorkflowHistory | Told]]:
+) -> AsyncIterator[tuple[str, str | None, WorkflowHistory | Told]]:
     runs = [each for each in what if not is_file(each)]
     for path in (each for each in what if is_file(each)):
         try:
-            yield path, read_history(Path(path))
+            yield path, None, read_history(Path(path))
         except Unreadable as error:
-            yield path, Told(path, None, 0, str(error))
+            yield path, None, Told(path, None, 0, str(error))
     if not runs and query is None and not every:
         return
     client = await connect()
@@ -114,8 +115,9 @@ async def _histories(
             raise Refused(f"there is no run {each!r}, and no file of that name") from None
     for wanted in [query] * (query is not None) + [OPEN] * every:
         found += [pair async for pair in matching(client, str(wanted))]
-    async for history in histories_of(client, dict.fromkeys(found)):
-        yield history.workflow_id, history
+    for pair in dict.fromkeys(found):
+        async for history in histories_of(client, [pair]):
+            yield history.workflow_id, pair[1], history
 
 
 def is_file(name: str) -> bool:

@@ -1,6 +1,7 @@
 """Forks of forks, of resets and of what is being deleted; with another bundle, and with what was spent."""
 
 import asyncio
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,6 +70,9 @@ async def test_after_a_reset_both_paths_can_be_forked(stack: Stack, client: Clie
             for k, more, output in ((2, {}, "new end"), (2, {"branch": branch}, "old end"), (1, {}, "new end")):
                 forked = await fork(stack, client, source, k, **more)
                 assert (await forked.result())["output"] == output
+            done = await stack.shell(f"perdure replay {source} --json")
+            assert done.returncode == 0, done.stderr
+            assert len({one["run_id"] for one in json.loads(done.stdout)}) == 2, "the one before the reset, too"
 
 
 async def test_a_source_that_is_deleted_meanwhile_gives_a_whole_fork_or_none(stack: Stack, client: Client) -> None:

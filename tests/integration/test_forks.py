@@ -204,6 +204,10 @@ async def test_the_command_reports_before_anything_runs(stack: Stack, client: Cl
             stack.runs.append(f"{source}-b")
             handle = client.get_workflow_handle(f"{source}-b")
             asked = (await pending(handle))[0]
+            again = await stack.shell(f"perdure fork {source}@2 --yes --id {source}-b --json")
+            assert again.returncode == 1
+            assert f"there is a run {source}-b already" in again.stderr
+            assert "Traceback" not in again.stderr
             await handle.signal("deny", {"code": asked["code"], "by": "alice"})
             await handle.result()
         assert dict(outside.effects) == {"a": 1, "b": 1}

@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 from scripts.cli import COMMANDS
+from scripts.commands.fork import _split
 from tests.integration.kit import ROOT
 
 
@@ -23,3 +25,9 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("which", ["run-83", "run-83@", "run-83@-1", "run-83@²", "@1"])
+def test_what_is_no_checkpoint_of_a_run_is_wrong_usage(which: str) -> None:
+    with pytest.raises(typer.BadParameter, match="run-83@15"):
+        _split(which)

@@ -148,6 +148,14 @@ async def test_one_file_that_is_cut_off_does_not_hide_the_others(replay: Replay,
     assert "cannot be read: No such file" in told[1]["fault"]
 
 
+async def test_a_file_that_is_nested_too_deeply_is_refused(replay: Replay, tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    for text in ("[" * 100_000, '{"events": [' + '{"a":' * 600 + "1" + "}" * 600 + "]}"):
+        path.write_text(text)
+        code, [one] = await replay(path)
+        assert (code, "nested too deeply" in one["fault"]) == (1, True), one["fault"]
+
+
 async def test_an_open_history_replays_as_far_as_it_goes(replay: Replay, tmp_path: Path) -> None:
     def still_open(body: dict[str, Any]) -> None:
         del body["events"][41:]
