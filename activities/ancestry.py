@@ -49,9 +49,18 @@ class Ancestry:
         for name in await self._ledger.names(request.thread):
             if not name.endswith(":undo") and _beyond(name, request.numbers):
                 known.add(f"{request.thread}:{name}")
-        views = [await self._ledger.view(request.thread, operation) for operation in sorted(known)]
+        views = [await self._view(request.thread, operation) for operation in sorted(known)]
         left = [view for view in views if view is not None and view.status not in NOTHING_HAPPENED]
         return sorted(left, key=lambda view: view.prepared_at or "")
+
+    async def _view(self, thread: str, operation: str) -> EffectRecord | None:
+        """An operation of this thread, or of one that it was forked from, which may be gone."""
+        made = operation.partition(":")[0]
+        found = await self._ledger.view(made, operation)
+        if found is not None or made == thread:
+            return found
+        past = await find_past(self._store, thread)
+        return next((each.record for each in past if each.record.operation_id == operation), None)
 
     async def equal(
         self, request: TurnRequest, request_digest: str, abandoned: Mapping[str, Any], elsewhere: bool = True

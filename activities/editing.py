@@ -8,6 +8,7 @@ from activities.context import Messages
 from activities.edits import ENDS, EditError, Spliced, edits_of, splice
 from activities.errors import CheckpointDamaged
 from activities.execution import heartbeats
+from activities.origin import find_past
 from activities.sessions import begin, beginning
 from activities.world import World
 from workflows.catalog import EDIT
@@ -58,9 +59,12 @@ class EditActivities:
         return [Item(ref=ref, call=each["call"], tool=each["tool"]) for each, ref in pairs]
 
     async def _left(self, thread: str, calls: list[str]) -> list[EffectRecord]:
-        """The effects of calls that the context does not hold any more."""
-        found = []
-        for name in await self._world.ledger.names(thread) if calls else []:
+        """The effects of calls that the context does not hold any more, those of a fork's source among them."""
+        if not calls:
+            return []
+        past = [each for each in await find_past(self._world.store, thread) if each.call in calls and not each.after]
+        found = [brief(each.record) for each in past]
+        for name in await self._world.ledger.names(thread):
             operation = f"{thread}:{name}"
             held = await self._world.ledger.prepared(thread, operation)
             if held is not None and held.call in calls and held.undoes is None:

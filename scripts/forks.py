@@ -52,7 +52,8 @@ class Report:
         if effect.record.tool not in self.undoable or effect.record.status != "COMMITTED":
             return None
         body = {"operation_id": effect.record.operation_id, "by": "YOUR-NAME"}
-        return command(self.workflow_id, "compensate", body)
+        own = effect.thread == self.start.point.thread
+        return command(self.workflow_id if own else effect.thread.rpartition(".")[0], "compensate", body)
 
 
 def _effect(effect: PastEffect) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def details(state: RunState, workflow_id: str, status: str) -> str:
     if state.paused is not None:
         lines.append(f"**Paused** (`resume` goes on):\n{fenced(state.paused)}")
     if state.abandoned:
-        lines.append(_abandoned(list(state.abandoned.values()), workflow_id))
+        lines.append(_abandoned(list(state.abandoned.values()), workflow_id, state.opened.thread))
     lines += [_asked(request, workflow_id, state) for request in state.requests.open()]
     if state.family.children:
         names = "\n".join(child.workflow_id for child in state.family.children.values())
@@ -130,13 +130,15 @@ def doubt_of(call: Call, answer: ToolAnswer) -> str:
     return f"Did {call.summary or call.tool} ({call.operation_id}) happen? {answer.reason or 'nobody knows'}.{known}"
 
 
-def _abandoned(effects: list[EffectRecord], workflow_id: str) -> str:
+def _abandoned(effects: list[EffectRecord], workflow_id: str, thread: str) -> str:
     """The effects of a path that was left, with the command that undoes them, or what else can be done."""
     lines = [f"### Effects of a path that was left by a reset: {len(effects)}"]
     for effect in effects[-LAST_STEPS:]:
         outside = f", outside id {effect.external_id}" if effect.external_id else ""
         undo = command(workflow_id, "compensate", {"operation_id": effect.operation_id, "by": "YOUR-NAME"})
         remedy = fenced(undo, "bash") if effect.status == "COMMITTED" else fenced(look_for(effect))
+        if effect.operation_id.partition(":")[0] != thread:
+            remedy = fenced("made by the run that this one was forked from")
         lines.append(f"{effect.operation_id}: {effect.status}{outside}\n{remedy}")
     return "\n".join(lines)
 

@@ -1,100 +1,16 @@
 """Which effects of its source a fork knows of, over recorded runs: in other words each of the others asks a person."""
 
-import json
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
-
 import pytest
-from temporalio.api.common.v1 import Payload
-from temporalio.client import Client
-from temporalio.common import RawValue
 from temporalio.testing import ActivityEnvironment
 
-from activities import settled
-from activities.canonical import digest
-from activities.errors import InvalidInput
-from activities.fork_input import ForkInput, pinned
-from activities.forking import ForkActivities
-from activities.origin import find_past
+from activities.editing import EditActivities
 from activities.sessions import begin, session_mark
-from activities.tools.executor import Executor
 from activities.world import World
-from scripts import forks
-from scripts.records import survey, walk
-from scripts.tree import tree_of
+from tests.unit.past.forked import FORK, SECOND, SOURCE, fork, known, says
 from tests.unit.past.recorded import Recorded
-from workers.settings import read_settings
-from workflows.fork_records import Forked, ForkRequest
-from workflows.keys import branched_id, folder, undo_id
-from workflows.records import Call, Item
-
-SOURCE, FORK, SECOND = "a1.9c41d07be2f5", "b1.0123456789ab", "c1.ba9876543210"
-TOOLS = ["list_files", "notify"]
-
-
-async def nobody(*_: Any) -> dict[str, Item]:
-    """No Temporal service answers."""
-    return {}
-
-
-@pytest.fixture
-async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    made = Recorded(tmp_path)
-    executor = Executor(threads=1)
-    monkeypatch.setattr(settled, "_asked", nobody)
-    yield World(
-        made.store,
-        made.registry,
-        executor,
-        lambda _: None,
-        bundle_folders=[tmp_path / "bundles"],
-        workspaces=tmp_path / "workspaces",
-    )
-    executor.close()
-
-
-@pytest.fixture
-async def run(tmp_path: Path) -> Recorded:
-    made = Recorded(tmp_path, SOURCE)
-    await made.open(made.bundle("1", TOOLS, policy=[{"tool": "*", "decision": "allow"}]))
-    return made
-
-
-async def says(run: Recorded, text: str, *, commit: bool = True) -> Call:
-    """A turn that makes an effect; `commit`: it happened."""
-    saved = await run.turn(("notify", {"text": text}), answers=["said"])
-    call = Call.model_validate((saved.outputs.turn or {})["calls"][0])
-    if commit:
-        await run.commit(call)
-    return call
-
-
-async def fork(world: World, source: str, checkpoint: int, name: str, **more: Any) -> tuple[Recorded, Forked]:
-    """A fork as `run.open` and `run.fork` make it, where its first turn begins."""
-    wanted = {"workflow_id": source.partition(".")[0], "checkpoint": checkpoint, **more}
-    start = await pinned(world, name, ForkInput.model_validate(wanted))
-    assert start.record is not None
-    assert start.bundle is not None
-    branch = name[-8:]
-    request = ForkRequest(
-        thread=name, branch=branch, head=start.record.head(), bundle=start.bundle, ancestry=start.ancestry
-    )
-    data = json.dumps({"fork": wanted}).encode()
-    payload = Payload(metadata={"encoding": b"json/plain"}, data=data)
-    environment = ActivityEnvironment(client=await Client.connect("127.0.0.1:1", lazy=True))
-    forked: Forked = await environment.run(ForkActivities(world).fork, request, RawValue(payload))
-    run = Recorded(world.workspaces.path(name).parents[1], name, branch)
-    run.ref, run.head, run.versions = start.bundle, request.head, start.record.versions
-    run.ancestry_of, run.base = start.ancestry, forked.base
-    run.seconds = 600  # later than all of the source
-    run.new = [item.ref for item in forked.answers if item.ref is not None]
-    return run, forked
-
-
-async def known(world: World, name: str) -> dict[str, bool]:
-    """The effects that a fork keeps of its source, and whether its context holds them."""
-    return {each.record.operation_id: not each.after for each in await find_past(world.store, name)}
+from workflows.fork_records import EditRequest
+from workflows.keys import branched_id, folder
+from workflows.records import Item, TurnRequest
 
 
 async def test_a_fork_knows_the_effects_of_its_prefix_and_asks_only_for_a_tool_with_others(
@@ -219,81 +135,33 @@ async def test_the_effects_of_a_session_before_a_handoff_are_known(world: World,
     assert forked.session == 2
 
 
-async def preview(
-    world: World, monkeypatch: pytest.MonkeyPatch, checkpoint: int, *edits: dict[str, Any]
-) -> dict[str, Any]:
-    """What `perdure fork` says before anything runs."""
-
-    async def made(*_: Any) -> World:
-        return world
-
-    monkeypatch.setattr(forks, "make_world", made)
-    wanted = forks.fork_input({"fork": {"workflow_id": "a1", "checkpoint": checkpoint, "edits": list(edits)}})
-    client = await Client.connect("127.0.0.1:1", lazy=True)
-    return (await forks.report(client, read_settings({}), wanted, None)).view()
-
-
-async def test_what_the_source_undid_is_not_kept_but_told_where_the_context_holds_it(
-    world: World, run: Recorded, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("gone", [False, True])
+async def test_an_edit_of_a_fork_that_drops_a_call_of_its_source_leaves_the_effect_known_to_nobody(
+    world: World, run: Recorded, gone: bool
 ) -> None:
-    call, kept = await says(run, "one"), await says(run, "two")
-    await run.turn(text="done")
-    assert call.operation_id is not None
-    undo = call.model_copy(update={"operation_id": undo_id(call.operation_id)})
-    await run.commit(undo, undoes=call.operation_id)
-    await fork(world, SOURCE, 3, FORK)
-    assert await known(world, FORK) == {kept.operation_id: True}
-    for checkpoint, told in ((3, [call.operation_id]), (0, [])):
-        found = await preview(world, monkeypatch, checkpoint)
-        assert [each["operation_id"] for each in found["undone"]] == told
-
-
-async def test_the_preview_refuses_the_edits_that_the_start_refuses(
-    world: World, run: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await says(run, "one")
-    await run.turn(text="done")
-    edit = {"replace": 3, "content": "other words"}
-    with pytest.raises(InvalidInput, match="agent's own message") as started:
-        await fork(world, SOURCE, 2, FORK, edits=[edit])
-    with pytest.raises(InvalidInput) as shown:
-        await preview(world, monkeypatch, 2, edit)
-    assert shown.value.message == started.value.message
-
-
-async def test_a_fork_shows_who_approved_the_calls_that_it_took_over(world: World, tmp_path: Path) -> None:
-    run = Recorded(tmp_path, SOURCE)
-    await run.open(run.bundle("2", TOOLS))
-    for number, by in enumerate(("alice", "bob")):
-        saved = await run.turn(("notify", {"text": f"{number}"}))
-        await run.commit(Call.model_validate((saved.outputs.turn or {})["calls"][0]), by)
-    await run.turn(text="done")
-    made, _ = await fork(world, SOURCE, 1, FORK)
-    await made.turn(text="done")
-    await world.store.delete(folder(SOURCE))
-    tree = await tree_of(world.store, FORK)
-    assert [call.decision for turn in tree.turns for call in turn.calls] == ["approved by alice"]
-    assert tree.other == []
-
-
-async def test_a_damaged_handoff_has_a_name_for_forks_that_need_it_and_for_verify(world: World, run: Recorded) -> None:
-    saved = await run.turn(("list_files", {"path": "."}))
-    goal = (await run.contexts.load(SOURCE, saved.head()))[0]
-    record = {"facts": {"checkpoint": {"sha256": saved.sha256}}, "new": [ref.sha256 for ref in run.new]}
-    whole = json.dumps({**record, "sha256": digest(record)}).encode()
-    key = f"{folder(SOURCE)}/handoffs/{run.branch}/0001.json"
-    await run.store.put(key, whole)
-    left = {"role": "user", "text": f"{session_mark(2, 1)}the facts"}
-    run.base, run.new = await begin(run.entries, SOURCE, [goal, left]), []
-    await run.turn(text="done")
-    _, forked = await fork(world, SOURCE, 1, FORK)
-    assert [item.call for item in forked.answers] == ["1.0"]
-    assert await walk(run.store, SOURCE, await survey(run.store, SOURCE)) == []
-    for damaged in (whole[:30], whole.replace(b"new", b"gnu"), b"[" * 100_000):
-        await run.store.put(key, damaged)
-        with pytest.raises(InvalidInput, match=r"checkpoint 1 .*handoffs/.*0001\.json"):
-            await fork(world, SOURCE, 1, SECOND)
-        [fault] = await walk(run.store, SOURCE, await survey(run.store, SOURCE))
-        assert key in fault
-    _, forked = await fork(world, SOURCE, 2, "d1.000000000000")
-    assert forked.session == 2, "one from elsewhere does not need it"
+    first, _ = await says(run, "one"), await says(run, "two")
+    made, _ = await fork(world, SOURCE, 2, FORK)
+    assert made.head is not None
+    if gone:
+        await world.store.delete(folder(SOURCE))
+    request = EditRequest(
+        thread=FORK,
+        head=made.head,
+        new=[Item(ref=ref) for ref in made.new],
+        edits=[{"drop": 1}, {"append": "user", "content": "go on"}],
+    )
+    edited = await ActivityEnvironment().run(EditActivities(world).edit, request)
+    assert [each.operation_id for each in edited.operations] == [first.operation_id]
+    assert made.ref is not None
+    turn = TurnRequest(
+        thread=FORK,
+        branch="eeeeeeee",
+        turn=3,
+        head=made.head,
+        new=[],
+        bundle=made.ref.digest,
+        branched=True,
+        abandoned=[str(first.operation_id)],
+    )
+    [left] = await world.ancestry.abandoned(turn)
+    assert (left.operation_id, left.status) == (first.operation_id, "COMMITTED")
