@@ -18,6 +18,7 @@ from activities.closing import artifacts
 from activities.context import Messages, check, user_message
 from activities.errors import BundleUnavailable, CheckpointConflict, CheckpointDamaged, Failure
 from activities.execution import heartbeats
+from activities.handoff_record import fitting
 from activities.judgement import HANDOFF, SUMMARY, Judgement, judge_session
 from activities.listing import git_head, heads_of
 from activities.manifest import Manifest
@@ -29,7 +30,7 @@ from activities.upgrading import migrated
 from activities.world import World
 from workflows.catalog import HANDOFF as COMMAND
 from workflows.keys import checkpoint_key, folder
-from workflows.records import Opening, Ref, Usage
+from workflows.records import Ref, Usage
 from workflows.session_records import Handoff, HandoffRequest
 
 LISTED = 50
@@ -71,7 +72,7 @@ class HandoffActivities:
             return None
         if record["request_digest"] != asked:
             raise CheckpointConflict(f"handoff {key} belongs to another request; neither is taken")
-        opening = record.get("opening") if request.takes_opening else None
+        opening = fitting(record, key).opening if request.takes_opening else None
         return Handoff(
             base=record["base"],
             key=key,
@@ -80,7 +81,7 @@ class HandoffActivities:
             artifact=shown({name: record[name] for name in SHOWN if name in record}),
             usage=Usage.model_validate(record["usage"]),
             upgraded=record.get("upgrade", {}).get("digest"),
-            opening=None if opening is None else Opening.model_validate(opening),
+            opening=opening,
         )
 
     async def _make(self, request: HandoffRequest, refs: list[Ref], new: Messages, key: str, asked: str) -> Handoff:

@@ -36,7 +36,9 @@ REMEMBERED = 1000
 SCHEMA = 1
 
 
-class _Packed(BaseModel):
+class Packed(BaseModel):
+    """What a segment holds: records as they were written, and bodies by their digests."""
+
     schema_version: int
     thread: str
     records: list[str]
@@ -93,7 +95,7 @@ class Segments:
         records = await self._checkpoints.chain(last.place, last.head(), after)
         digests = list(dict.fromkeys(digest for record in records for digest in record.inputs.entries))
         bodies = await asyncio.gather(*(self._entries.get_bytes(last.place, digest) for digest in digests))
-        packed = _Packed(
+        packed = Packed(
             schema_version=SCHEMA,
             thread=last.place,
             records=[record.raw.decode("utf-8") for record in records],
@@ -140,7 +142,7 @@ class Segments:
 
     def _records(self, content: bytes, key: str, thread: str, *, vouched: bool) -> list[Checkpoint]:
         try:
-            packed = _Packed.model_validate_json(content)
+            packed = Packed.model_validate_json(content)
         except ValidationError as error:
             raise CheckpointDamaged(f"segment {key} cannot be read: {type(error).__name__}") from None
         if packed.schema_version != SCHEMA:

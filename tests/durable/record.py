@@ -20,7 +20,7 @@ from temporalio.client import Client
 
 from scripts.embedded import EmbeddedTemporal
 from tests.durable.corpus import HISTORIES, PLAYS, histories, replay_all, written
-from tests.durable.schemas import DURABLE, schema_of
+from tests.durable.schemas import DURABLE, name_of, schema_of
 from tests.durable.test_schemas import FOLDER
 from tests.integration.kit import Stack
 from workers.client import DATA_CONVERTER
@@ -32,7 +32,7 @@ def record_schemas() -> None:
     FOLDER.mkdir(exist_ok=True)
     for model in DURABLE:
         text = json.dumps(schema_of(model), indent=1, sort_keys=True, ensure_ascii=False)
-        (FOLDER / f"{model.__name__}.json").write_text(text + "\n")
+        (FOLDER / f"{name_of(model)}.json").write_text(text + "\n")
 
 
 async def record_histories(names: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 A record that was written yesterday must be read tomorrow, and during a deploy the other way round too. So a field may
 be added with a default, a type may widen, a value may be added to a choice. Nothing may be removed, renamed, made
-required or narrowed.
+required or narrowed, by bounds neither, and a default stays what it is: fields that are at theirs are left out.
 """
 
 from collections.abc import Iterator
@@ -10,12 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
 
+from activities import listing
 from activities.boundaries import Boundary
+from activities.bundles import VersionClaim
 from activities.checkpoints import Checkpoint
+from activities.earlier import Earlier
 from activities.effect_records import Claim, Outcome, Prepared, Review
+from activities.handoff_record import HandoffRecord
 from activities.manifest import Manifest
 from activities.origin import Origin, Past
+from activities.segments import Packed
+from activities.trail import Trail
 from workflows import (
     child_records,
     fork_records,
@@ -56,6 +64,14 @@ DURABLE: list[type[BaseModel]] = list(
             Origin,
             Past,
             Boundary,
+            Packed,
+            Trail,
+            Earlier,
+            VersionClaim,
+            HandoffRecord,
+            listing.Kept,
+            listing.Base,
+            listing.Change,
         ]
     )
 )
@@ -63,12 +79,31 @@ DURABLE: list[type[BaseModel]] = list(
 DEEPEST = 8
 """How deep records are compared: some contain themselves."""
 
+LEAST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+EXACT = ("pattern", "multipleOf", "format", "uniqueItems")
+"""What narrows a type: bounds may move outwards or go, the others may only go."""
+
 REMEDY = "Runs that are alive hold such records: add a new field with a default instead, or write a migration."
+
+
+class _WithDefaults(GenerateJsonSchema):
+    """Shows defaults that are made anew for each record too."""
+
+    def get_default_value(self, schema: core_schema.WithDefaultSchema) -> Any:
+        made = schema.get("default_factory")
+        return super().get_default_value(schema) if made is None else made()  # type: ignore[call-arg]
+
+
+def name_of(model: type[BaseModel]) -> str:
+    """What its schema is called: of two records of one name the later one has its module before it."""
+    first = next(one for one in DURABLE if one.__name__ == model.__name__)
+    return model.__name__ if first is model else f"{model.__module__.rpartition('.')[2]}.{model.__name__}"
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """The schema by which stored records are read."""
-    return model.model_json_schema(by_alias=True, mode="validation")
+    return model.model_json_schema(by_alias=True, mode="validation", schema_generator=_WithDefaults)
 
 
 def breaks(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -84,44 +119,81 @@ class _Gate:
     new_defs: dict[str, Any]
 
     def compare(self, old: Any, new: Any, at: str) -> Iterator[str]:
-        """What is lost at this place and below it."""
-        old, new = _resolve(old, self.old_defs), _resolve(new, self.new_defs)
-        if not isinstance(old, dict) or not isinstance(new, dict) or at.count(".") > DEEPEST:
+        """What is lost at this place and below it: each way of the old schema needs one of the new that takes it."""
+        if at.count(".") > DEEPEST:
             return
-        yield from self._kinds(old, new, at)
+        ways = _ways(new, self.new_defs)
+        for each in _ways(old, self.old_defs):
+            lost = [list(self._one(each, way, at)) for way in ways]
+            if all(lost):
+                yield from min(lost, key=lambda found: (_is_other(found, at), len(found)))
+
+    def _one(self, old: dict[str, Any], new: dict[str, Any], at: str) -> Iterator[str]:
+        yield from _kinds(old, new, at)
+        yield from _bounds(old, new, at)
         before, after = old.get("properties", {}), new.get("properties", {})
-        for name in before:
+        for name, was in before.items():
             if name not in after:
                 yield f"{at}.{name} is gone"
-            else:
-                yield from self.compare(before[name], after[name], f"{at}.{name}")
+                continue
+            yield from self.compare(was, after[name], f"{at}.{name}")
+            if "default" in was and "default" in after[name] and not _same(was["default"], after[name]["default"]):
+                yield f"{at}.{name} is {after[name]['default']!r} by default, and was {was['default']!r}"
         for name in set(new.get("required", [])) - set(old.get("required", [])):
             yield f"{at}.{name} is now required"
+        if new.get("additionalProperties") is False and old.get("additionalProperties") is not False:
+            yield f"{at} no longer passes over unknown fields"
         for part, mark in (("items", "[]"), ("additionalProperties", "{}")):
-            if part in old and part in new:
-                yield from self.compare(old[part], new[part], at + mark)
-
-    def _kinds(self, old: dict[str, Any], new: dict[str, Any], at: str) -> Iterator[str]:
-        before, after = _types(old, self.old_defs), _types(new, self.new_defs)
-        if after and (lost := before - after if before else {"anything"}):
-            yield f"{at} no longer takes {', '.join(sorted(lost))}"
-        old_values, new_values = _choices(old), _choices(new)
-        if new_values is not None and (lost := (old_values or {"any value"}) - new_values):
-            yield f"{at} no longer takes {', '.join(sorted(lost))}"
+            if isinstance(new.get(part), dict):
+                held = old.get(part)
+                yield from self.compare(held if isinstance(held, dict) else {}, new[part], at + mark)
+        pairs = zip(old.get("prefixItems", ()), new.get("prefixItems", ()), strict=False)
+        for number, (was, now) in enumerate(pairs):
+            yield from self.compare(was, now, f"{at}[{number}]")
 
 
-def _resolve(schema: Any, defs: dict[str, Any]) -> Any:
-    if isinstance(schema, dict) and "$ref" in schema:
-        return defs.get(schema["$ref"].rpartition("/")[2], {})
-    return schema
+def _ways(schema: Any, defs: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas of which one must fit, each without references at its top."""
+    if not isinstance(schema, dict):
+        return [{}]
+    if "$ref" in schema:
+        return _ways(defs.get(schema["$ref"].rpartition("/")[2], {}), defs)
+    parts = schema.get("anyOf") or schema.get("oneOf")
+    return [schema] if not parts else [way for part in parts for way in _ways(part, defs)]
 
 
-def _types(schema: dict[str, Any], defs: dict[str, Any]) -> set[str]:
+def _is_other(lost: list[str], at: str) -> bool:
+    """Whether what is lost is the type itself: another way is the one that was meant."""
+    return lost[0].startswith(f"{at} no longer takes")
+
+
+def _kinds(old: dict[str, Any], new: dict[str, Any], at: str) -> Iterator[str]:
+    before, after = _types(old), _types(new)
+    if after and (lost := before - after if before else {"anything"}):
+        yield f"{at} no longer takes {', '.join(sorted(lost))}"
+    old_values, new_values = _choices(old), _choices(new)
+    if new_values is not None and (lost := (old_values or {"any value"}) - new_values):
+        yield f"{at} no longer takes {', '.join(sorted(lost))}"
+
+
+def _bounds(old: dict[str, Any], new: dict[str, Any], at: str) -> Iterator[str]:
+    for name in (*LEAST, *MOST, *EXACT):
+        if name not in new or old.get(name) == new[name] or _choices(old) is not None:
+            continue
+        wider = name in old and ((name in LEAST and new[name] < old[name]) or (name in MOST and new[name] > old[name]))
+        if not wider:
+            yield f"{at} is narrower: {name} {new[name]!r}"
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether a default is what it was; fields that its record got since are new ones."""
+    if isinstance(old, dict) and isinstance(new, dict) and old:
+        return all(name in new and _same(value, new[name]) for name, value in old.items())
+    return bool(old == new)
+
+
+def _types(schema: dict[str, Any]) -> set[str]:
     """The JSON types that are accepted; none means anything."""
-    schema = _resolve(schema, defs)
-    if "anyOf" in schema:
-        each = [_types(part, defs) for part in schema["anyOf"]]
-        return set() if any(not types for types in each) else set().union(*each)
     kind = schema.get("type")
     found = {kind} if isinstance(kind, str) else set(kind or ())
     return found | {"integer"} if "number" in found else found
