@@ -44,7 +44,7 @@ class CompensationActivities:
         if request.operation_id is not None:
             found = [(held, each) for held, each in found if held.operation_id == request.operation_id]
             if not found:
-                return UndoPlan(refused=f"there is no operation {request.operation_id}")
+                return UndoPlan(refused=f"there is no operation {request.operation_id}", branched=request.branched)
         found.sort(key=_order, reverse=True)
         happened = [held for held, each in found if each.state == "COMMITTED" and not held.undoes]
         steps = [step for held in happened if (step := self._step(held)) and _open(undone, held)]
@@ -55,6 +55,7 @@ class CompensationActivities:
             kept=kept,
             refused=None if steps else _refusal(found, kept, undone),
             found=None if one is None or one[1].state in NOTHING_HAPPENED else shown(*one),
+            branched=request.branched,
         )
 
     def _step(self, held: Prepared) -> UndoStep | None:

@@ -108,6 +108,8 @@ class TurnActivities:
         turn, message = await read_reply(reply, bench, context, trail.usage)
         if set(left) != set(request.abandoned):
             turn = turn.model_copy(update={"abandoned": [brief(effect) for effect in left.values()]})
+        if request.branched:
+            turn = turn.model_copy(update={"branched": True})
         if message is not None and trail.compaction is not None:
             message["compaction"] = trail.compaction
         return turn, message

@@ -248,7 +248,7 @@ class AgentRun(Endings, Queries):
 
     def _reseeded(self, seed: int) -> None:
         """A reset: what follows is another branch of the same thread."""
-        self.state.branch, self.state.branched = f"{seed & 0xFFFFFFFF:08x}", True
+        self.state.branch, self.state.branched, self.state.left = f"{seed & 0xFFFFFFFF:08x}", True, True
 
     @workflow.signal(dynamic=True, description="Any other signal: recorded as a rejected message")
     async def other(self, name: str, args: Sequence[RawValue]) -> None:

@@ -62,7 +62,7 @@ def parent_view(state: RunState) -> dict[str, Any] | None:
 def book_edit(state: RunState, edited: Edited, branch: str) -> None:
     """Goes on with another context, on a branch of its own. The effects of calls that are not in it any more are as
     those of a path that was left: in the world, and not known to the model."""
-    state.branch, state.branched, state.base = branch, True, edited.base
+    state.branch, state.branched, state.left, state.base = branch, True, True, edited.base
     if state.turn is None:
         state.new = []
     else:

@@ -224,9 +224,10 @@ class Handlers(Editing, Rollover, Receiving):
 
     def _meant_here(self, message: m.Compensate, plan: UndoPlan) -> None:
         """A reset sends old messages again, and "all" was meant for what there was then. So after one, it has to name
-        the branch. (Looked at after the plan: only then does a run know of the reset.)"""
+        the branch. (Looked at after the plan: by then the history tells of the reset.)"""
         state = self.state
-        if not state.branched or message.operation_id is not None or message.branch == state.branch or not plan.steps:
+        here = message.operation_id is not None or message.branch == state.branch
+        if here or not (state.left or plan.branched) or not plan.steps:
             return
         if workflow.patched(ALL_OF_A_BRANCH):
             named = ", ".join(step.operation_id for step in plan.steps[:10])
@@ -265,7 +266,9 @@ class Handlers(Editing, Rollover, Receiving):
 
     async def undo_plan(self, operation_id: str | None, command: Command[UndoPlanRequest, UndoPlan]) -> UndoPlan:
         """What can be undone, the last effect first. `command`: EFFECT_PLAN, with an end to its tries or without."""
-        request = UndoPlanRequest(thread=self.state.opened.thread, operation_id=operation_id)
+        request = UndoPlanRequest(
+            thread=self.state.opened.thread, operation_id=operation_id, branched=self.state.branched
+        )
         queue = workflow.info().task_queue + TOOLS_QUEUE_SUFFIX
         said = "what can be undone" if operation_id is None else f"what is on record of {operation_id}"[:100]
         return await command.run(request, summary=said, queue=queue)

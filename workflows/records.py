@@ -221,7 +221,7 @@ class Turn(Record):
     `abandoned`: the effects of paths that were left, where that list has changed. `route`: which of the bundle's models
     answered. `faults`: what was wrong with it, of the kinds that are counted. `quirks`: what was found out about
     servers, by route. `reserve`: what the next call costs at least. Kind `full`: the model was not asked, since the
-    context is over the session's `boundary`; there is no checkpoint.
+    context is over the session's `boundary`; there is no checkpoint. `branched`: as the request said.
     """
 
     head: Head
@@ -242,6 +242,7 @@ class Turn(Record):
     quirks: dict[str, list[str]] = Field(default_factory=dict)
     reserve: Usage | None = None
     boundary: Literal["reset", "compact", "off"] | None = None
+    branched: bool = False
 
 
 class Resolution(Record):

@@ -44,9 +44,14 @@ class Tail(BaseModel):
 
 
 class RunState(Carried[Opening]):
-    """The position of a run between two workflow tasks."""
+    """The position of a run between two workflow tasks.
+
+    `branched`: a path was left, by a reset, a retry or an edit. Of a reset to the very start only the execution's id
+    tells, which a replay elsewhere does not know. So what is *done* goes by `left`: the same, once the history says it.
+    """
 
     branched: bool = False
+    left: bool = False
     head: Head | None = None
     turn: Turn | None = None
     answers: dict[str, Item] = Field(default_factory=dict)
@@ -118,6 +123,7 @@ class RunState(Carried[Opening]):
         self.faults = {fault: self.faults.get(fault, 0) + 1 for fault in turn.faults}
         self.quirks = {**self.quirks, **turn.quirks}
         self.reserve = turn.reserve
+        self.left = self.left or turn.branched
 
     def book_checkpoint(self, head: Head, step_id: str, size: int, at: str, parent: str | None) -> None:
         """Books one line of the query `checkpoints`."""

@@ -40,7 +40,7 @@ class ToolCalls(Delegation):
 
     async def _left(self, call: Call) -> EffectRecord | None:
         """What the path before a reset made or began under this very name: the run has come to its number again."""
-        if not self.state.branched or call.operation_id is None or call.effect == "read":
+        if not self.state.left or call.operation_id is None or call.effect == "read":
             return None
         if not workflow.patched(LEFT_LOOKED_UP):
             return None
