@@ -37,8 +37,15 @@ new only when that is done."""
 IDLE_ENDS = "idle-ends-after-a-rollover"
 """The patch since which a run that was idle before its rollover, and is not any more, says so."""
 
+PAUSES_HOLD = "pauses-hold-what-was-parked"
+"""The patch since which what was parked is not done again while the run is paused."""
+
 LONGEST_PAUSE = 3600
 """Seconds between two looks at a cause that seems gone each time and is not."""
+
+
+class Held(Exception):
+    """What was to be done again is not to be done now: the run was paused while it was parked."""
 
 
 class Gates(People, Waiting):
@@ -83,8 +90,17 @@ class Gates(People, Waiting):
             self.publish()
         return bool(self.state.inbox)
 
-    async def mendable(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Does it; parks the run while the cause of a failure is one that somebody can mend, then does it again."""
+    async def unpaused(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Does it, as `mendable` does; anew when a pause that held it is over."""
+        while True:
+            try:
+                return await self.mendable(act, pausable=True)
+            except Held:
+                await self.wait(lambda: self.state.paused is None, "resume")
+
+    async def mendable(self, act: Callable[[], Awaitable[T]], pausable: bool = False) -> T:
+        """Does it; parks the run while the cause of a failure is one that somebody can mend, then does it again.
+        `pausable`: raises Held instead where the run was paused meanwhile."""
         for tries in count():
             try:
                 return await act()
@@ -94,6 +110,8 @@ class Gates(People, Waiting):
                     self.state.usage = self.state.usage.plus(spent_of(error))
                     raise
             await self._park(problem, tries)
+            if pausable and self.state.paused is not None and workflow.patched(PAUSES_HOLD):
+                raise Held
         raise AssertionError("unreachable: the loop has no end")
 
     async def _park(self, problem: Problem, tries: int) -> None:

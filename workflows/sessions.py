@@ -32,7 +32,7 @@ class Sessions(ToolCalls):
             if workflow.patched(COUNTED_HANDOFFS):
                 return None
             state.read_inbox()
-        turn, asked = await self.mendable(self._ask), state.files
+        turn, asked = await self.unpaused(self._ask), state.files
         if turn.kind == "full":
             await self._context_is_full(turn)
             return None
@@ -91,7 +91,7 @@ class Sessions(ToolCalls):
             finally:
                 self.upgrading = False
 
-        handed = await self.mendable(hand)
+        handed = await self.unpaused(hand)
         self.state.book_handoff(handed)
         if handed.upgraded is not None:
             self.shown = ()  # the bundle is one of the search attributes

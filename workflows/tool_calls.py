@@ -8,7 +8,7 @@ from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exce
 from workflows import catalog
 from workflows.delegation import Delegation
 from workflows.display import doubt_of, left_text
-from workflows.gates import type_of
+from workflows.gates import Held, type_of
 from workflows.records import Call, EffectRecord, Item, ToolAnswer, ToolRequest
 from workflows.requests import Kind, Request
 from workflows.rollover import RollOver
@@ -104,14 +104,17 @@ class ToolCalls(Delegation):
         """One execution. Of the calls that change the workspace one runs at a time, wherever their workers are."""
         while True:
             await self.wait(lambda: self.state.paused is None, "resume")
-            if not call.writes:
-                return await self._execute_now(call, approval, review)
-            waited = self.writers.locked()
-            async with self.writers:
-                if waited and self.rolling:
-                    raise RollOver
-                if self.state.paused is None:
+            try:
+                if not call.writes:
                     return await self._execute_now(call, approval, review)
+                waited = self.writers.locked()
+                async with self.writers:
+                    if waited and self.rolling:
+                        raise RollOver
+                    if self.state.paused is None:
+                        return await self._execute_now(call, approval, review)
+            except Held:
+                continue
 
     async def _execute_now(self, call: Call, approval: Request | None, review: Request | None) -> ToolAnswer:
         terms, refused = self.terms_for(call)
@@ -156,7 +159,7 @@ class ToolCalls(Delegation):
     async def _attempts(self, call: Call, request: ToolRequest) -> ToolAnswer:
         """All attempts. When none gave an answer: a read failed; of anything else the ledger is told, and a person."""
         try:
-            return await self.mendable(lambda: self._attempt(call, request))
+            return await self.mendable(lambda: self._attempt(call, request), pausable=True)
         except ActivityError as error:
             if is_cancelled_exception(error) or type_of(error) in ("CheckpointConflict", "IncompatiblePayload"):
                 raise

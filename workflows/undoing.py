@@ -12,7 +12,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows import catalog
 from workflows.decisions import POLICY
-from workflows.gates import Gates, type_of
+from workflows.gates import Gates, Held, type_of
 from workflows.keys import undo_id
 from workflows.records import Call, Item, Resolution, ToolAnswer
 from workflows.rollover import RollOver
@@ -97,18 +97,24 @@ class Undoing(Gates):
         return f"{step.operation_id} was undone" if undone else f"{step.operation_id} could not be undone"
 
     async def _attempt_undo(self, step: UndoStep, resolution: Resolution | None) -> ToolAnswer:
-        self.busy += 1
-        try:
-            async with self.writers:
-                answer = await self._attempts_undo(step, resolution)
-        finally:
-            self.busy -= 1
+        while (answer := await self._undo_unless_held(step, resolution)) is None:
+            await self.wait(lambda: self.state.paused is None, "resume")
         self.state.book_change(answer.files)
         for effect in (answer.effect, answer.undoing):
             if effect is not None:
                 self.state.book_effect(effect)
         self.publish()
         return answer
+
+    async def _undo_unless_held(self, step: UndoStep, resolution: Resolution | None) -> ToolAnswer | None:
+        self.busy += 1
+        try:
+            async with self.writers:
+                return await self._attempts_undo(step, resolution)
+        except Held:
+            return None
+        finally:
+            self.busy -= 1
 
     async def _attempts_undo(self, step: UndoStep, resolution: Resolution | None) -> ToolAnswer:
         request = UndoRequest(
@@ -120,7 +126,7 @@ class Undoing(Gates):
             at=self.state.at.sha256,
         )
         try:
-            return await self.mendable(lambda: self._undo(request))
+            return await self.mendable(lambda: self._undo(request), pausable=True)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise

@@ -12,6 +12,7 @@ from temporalio.client import Client
 
 from activities.canonical import digest
 from tests.integration.kit import Stack, call, pending, say, until
+from workflows.catalog import PROBE
 
 
 def prepare(stack: Stack) -> None:
@@ -29,9 +30,43 @@ async def parked(handle: Any) -> dict[str, Any]:
     return found
 
 
+async def scheduled(handle: Any) -> list[str]:
+    """The activities that the run has asked for, but for its looks at what it waits for."""
+    events = [each async for each in handle.fetch_history_events()]
+    names = [each.activity_task_scheduled_event_attributes.activity_type.name for each in events]
+    return [name for name in names if name not in ("", PROBE.name)]
+
+
 async def approve(handle: Any) -> None:
     code = (await pending(handle))[0]["code"]
     await handle.execute_update("approve", {"code": code, "by": "ann"})
+
+
+@pytest.mark.parametrize("decision", ["approve", pytest.param("deny", marks=pytest.mark.all)])
+async def test_a_pause_of_a_parked_run_holds_what_was_parked(stack: Stack, client: Client, decision: str) -> None:
+    """The tool, or the turn that follows a denial."""
+    prepare(stack)
+    store, away = stack.folder / "store", stack.folder / "away"
+    async with stack.worker():
+        handle = client.get_workflow_handle(await stack.start({"goal": "write", "bundle": "down"}))
+        code = (await pending(handle))[0]["code"]
+        store.rename(away)
+        store.write_text("not a folder")
+        await handle.execute_update(decision, {"code": code, "by": "ann"})
+        await parked(handle)
+        before = await scheduled(handle)
+        await handle.execute_update("pause", {"by": "ann"})
+        store.unlink()
+        away.rename(store)
+
+        async def held() -> bool:
+            return bool((await handle.query("status"))["status"] == "paused")
+
+        await until(held)
+        assert await scheduled(handle) == before, "nothing but the look at the store"
+        await handle.execute_update("resume", {"by": "ann"})
+        assert (await handle.result())["status"] == "completed"
+    assert stack.requests("down") == {"0": 1, "1": 1}
 
 
 async def test_a_store_folder_that_is_replaced_parks_the_run_until_it_is_back(stack: Stack, client: Client) -> None:
