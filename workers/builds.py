@@ -5,9 +5,11 @@ replay runs again.
 """
 
 import hashlib
+import re
 from pathlib import Path
 
 import workflows
+from workers.settings import SettingsError
 from workflows.state import WORKFLOW_VERSION
 
 
@@ -20,3 +22,13 @@ def build_id(folder: Path | None = None) -> str:
         found.update(f"{path.relative_to(top).as_posix()}\0{len(data)}\0".encode())
         found.update(data)
     return f"{WORKFLOW_VERSION}-{found.hexdigest()[:12]}"
+
+
+def check_build_id(build: str) -> None:
+    """Raises SettingsError for a build id that was made of other workflow code than this. Ids of one's own choice are
+    free."""
+    if re.fullmatch(r"\d+-[0-9a-f]{12}", build) and build != (own := build_id()):
+        raise SettingsError(
+            f"PERDURE_BUILD_ID: {build} was made of other workflow code, and this one is {own}: its runs would stop on "
+            f"what it does otherwise. Set it to {own} (`perdure build-id`), or go to the checkout of {build}"
+        )

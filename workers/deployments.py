@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.enums.v1 import TaskQueueType, WorkerDeploymentVersionStatus, WorkerVersioningMode
@@ -78,18 +79,27 @@ async def _described(client: Client):  # type: ignore[no-untyped-def]  # the SDK
         raise
 
 
-async def polls(client: Client, settings: Settings, build: str) -> list[str]:
-    """The task queues, of the two of an installation, that no worker of the build polls."""
+Polls = dict[str, dict[str, datetime]]
+"""By task queue and worker, when its last poll began."""
+
+
+async def polls(client: Client, settings: Settings, build: str) -> Polls:
+    """The last polls of the build's workers on the two task queues of an installation. A worker that was killed is
+    among them for a while; that one lives is certain when it has polled anew."""
     queues, queue = Queues(client), settings.task_queue
     await queues.look([queue])
-    missing = [] if queues.pollers(queue, "workflow", build) else [queue]
     tools = queue + TOOLS_QUEUE_SUFFIX
-    return missing if queues.pollers(tools, "activity", build) else [*missing, tools]
+    return {queue: queues.last_polls(queue, "workflow", build), tools: queues.last_polls(tools, "activity", build)}
 
 
-async def left_behind(client: Client, build: str) -> list[str]:
-    """The task queues that would lose their workers if the build became current: the current one's are polled there,
-    and none of this build. They may be another installation's: the current build is the whole namespace's."""
+def without_news(before: Polls, now: Polls) -> list[str]:
+    """The task queues that no worker has polled since `before`."""
+    return [queue for queue, found in now.items() if not found.items() - before.get(queue, {}).items()]
+
+
+async def left_behind(client: Client, settings: Settings, build: str) -> list[str]:
+    """The task queues of others that would lose their workers if the build became current: the current one's poll
+    there, and none of this build. The current build is the whole namespace's."""
     current = await current_build(client)
     if not current or current == build:
         return []
@@ -104,6 +114,7 @@ async def left_behind(client: Client, build: str) -> list[str]:
     }
     known = answer.version_task_queues or answer.worker_deployment_version_info.task_queue_infos
     served = [(each.name, kinds[each.type]) for each in known if each.type in kinds]
+    served = [each for each in served if each[0] not in (settings.task_queue, settings.task_queue + TOOLS_QUEUE_SUFFIX)]
     queues = Queues(client)
     await asyncio.gather(*(queues.ask(*each) for each in served))
     return sorted({queue for queue, kind in served if _loses(queues.builds(queue, kind), current, build)})

@@ -98,12 +98,17 @@ class Queues:
 
     def pollers(self, queue: str, kind: Kind, build: str = "") -> list[str]:
         """The identities of those who poll now, of one build or any."""
+        return list(self.last_polls(queue, kind, build))
+
+    def last_polls(self, queue: str, kind: Kind, build: str = "") -> dict[str, datetime]:
+        """When the last poll of each of them began."""
         oldest = datetime.now(UTC) - timedelta(seconds=POLL_SECONDS)
-        return [
-            poller.identity
+        polls = [
+            (poller.identity, poller.last_access_time.ToDatetime(UTC))
             for poller in self._pollers.get((queue, kind), [])
-            if poller.last_access_time.ToDatetime(UTC) > oldest and (not build or _build_of(poller) == build)
+            if not build or _build_of(poller) == build
         ]
+        return {identity: at for identity, at in sorted(polls, key=lambda poll: poll[1]) if at > oldest}
 
     def builds(self, queue: str, kind: Kind) -> Counter[str]:
         """How many poll now, by their build id; empty for those without one."""

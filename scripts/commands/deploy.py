@@ -16,10 +16,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.durations import seconds
 from scripts.commands.running import DONE, NO, Refused, run
-from workers.builds import build_id
+from workers.builds import build_id, check_build_id
 from workers.causes import Seen, remedy
 from workers.client import connect, converter_of
-from workers.deployments import left_behind, polls, set_current, to_tell, versions
+from workers.deployments import Polls, current_build, left_behind, polls, set_current, to_tell, versions, without_news
 from workers.open_runs import POLL_SECONDS, listed
 from workers.replaying import Replayed, histories_of, replay
 from workers.settings import Settings, home, read_settings
@@ -33,7 +33,7 @@ def deploy(
     check: Annotated[bool, typer.Option("--check", help="only replay the open runs with this code")] = False,
     show: Annotated[bool, typer.Option("--show", help="only show which build has which runs and workers")] = False,
     force: Annotated[bool, typer.Option("--force", help="go on though open runs do not replay with this code")] = False,
-    wait: Annotated[str, typer.Option(help="how long to wait for workers, and for runs to move")] = "60s",
+    wait: Annotated[str, typer.Option(help="how long to wait for workers, and for runs to move")] = "90s",
     as_json: Annotated[bool, typer.Option("--json", help="JSON")] = False,
 ) -> None:
     """Check a build against the open runs, make it current, and move the idle runs to it.
@@ -59,7 +59,12 @@ class _Deploy:
 
     async def go(self, *, start: bool, check: bool, show: bool, force: bool) -> int:
         """The steps in order."""
+        if not show:
+            check_build_id(self.build)
         client = await connect(self.settings)
+        before = await polls(client, self.settings, self.build)
+        if await current_build(client) == self.build:  # it has the work already
+            before = {}
         code = DONE
         if not show:
             faults = await self._check(client)
@@ -71,7 +76,7 @@ class _Deploy:
                     "from its own build before that is stopped"
                 )
         if not show and not check:
-            code = await self._switch(client, start)
+            code = await self._switch(client, start, before)
         if not check:
             code = max(code, await self._show(client))
         if self.as_json:
@@ -97,19 +102,17 @@ class _Deploy:
         self.report["faults"] = [{"workflow_id": one.workflow_id, "fault": one.fault} for one in faults]
         return faults
 
-    async def _switch(self, client: Client, start: bool) -> int:
-        if start and await polls(client, self.settings, self.build):
-            self._start()
-        elif start:
-            self.say(f"no worker was started: one of build {self.build} polls, or did in the last {POLL_SECONDS:.0f} s")
-        await self._workers_are_there(client)
-        if lost := await left_behind(client, self.build):
+    async def _switch(self, client: Client, start: bool, before: Polls) -> int:
+        if lost := await left_behind(client, self.settings, self.build):
             raise Refused(
                 f"the current build has workers on {', '.join(map(repr, lost))}, and build {self.build} has none: new "
                 "runs would wait there for ever. Nothing was changed. The current build is one for all installations "
                 f"of a namespace: start workers of build {self.build} there too, or stop those that are there, and "
                 f"try again {POLL_SECONDS:.0f} s later"
             )
+        if start:
+            self._start()
+        await self._workers_are_there(client, before)
         await set_current(client, self.build)
         self.say(f"current: build {self.build}; new runs go to it")
         told: set[str] = set()
@@ -138,9 +141,12 @@ class _Deploy:
         self.report["worker"] = {"pid": process.pid, "log": str(path)}
         self.say(f"started: a worker of build {self.build}, process {process.pid}, log {path}")
 
-    async def _workers_are_there(self, client: Client) -> None:
+    async def _workers_are_there(self, client: Client, before: Polls) -> None:
+        """Waits until workers of the build have polled anew: one that was killed just now has polled before."""
         end = asyncio.get_running_loop().time() + self.patience
-        while missing := await polls(client, self.settings, self.build):
+        if any(before.values()):
+            self.say(f"waiting for the next poll of build {self.build}, which may take a minute")
+        while missing := without_news(before, await polls(client, self.settings, self.build)):
             if asyncio.get_running_loop().time() > end:
                 raise Refused(
                     f"no worker of build {self.build} polls {' and '.join(missing)}, and nothing was changed. Start "

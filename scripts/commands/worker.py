@@ -14,6 +14,7 @@ from temporalio.worker import Worker
 from activities.world import World
 from scripts.commands.running import Refused, run
 from workers.attributes import missing_search_attributes
+from workers.builds import check_build_id
 from workers.client import connect
 from workers.deployments import check_mixing
 from workers.health import Health, HealthServer
@@ -41,6 +42,7 @@ async def _serve(queue: Queues, as_json: bool) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("perdure").setLevel(logging.INFO)
     console, settings = Console(stderr=True), read_settings()
+    check_build_id(settings.build_id)
     telemetry = start_telemetry(settings.environment)
     redact_logs([*settings.credentials.values(), *settings.secrets()])
     observers = Observers(log_event, *telemetry.observers)

@@ -205,7 +205,7 @@ async def test_runs_whose_workers_were_killed_are_named_with_what_rescues_them(
     two.start()
 
     async def named() -> Any:
-        code, report, _ = await two.deploy("--wait", "5s")
+        code, report, _ = await two.deploy("--wait", "50s")
         return report if code == 1 and len(report.get("no_worker", [])) == len(NAMES) else None
 
     report = await until(named, POLL_SECONDS + SLOW, "the runs without a worker")

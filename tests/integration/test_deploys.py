@@ -1,6 +1,8 @@
 """What `perdure deploy` looks at before and after it makes a build current: workers of builds, in this process."""
 
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,9 +10,9 @@ import pytest
 from temporalio.client import Client
 
 from scripts.embedded import EmbeddedTemporal
-from tests.integration.kit import Stack
+from tests.integration.kit import Stack, until
 from workers.client import DATA_CONVERTER
-from workers.deployments import current_build
+from workers.deployments import current_build, left_behind, polls, set_current
 
 
 @pytest.fixture
@@ -27,18 +29,67 @@ def installation(client: Client, folder: Path, name: str, build: str) -> Stack:
     return stack
 
 
+async def start_dead(client: Client, folder: Path, build: str) -> Stack:
+    """An installation whose only worker has polled and is gone."""
+    stack = installation(client, folder, "here", build)
+    async with stack.worker():
+        await until(lambda: all_poll(client, stack))
+    return stack
+
+
+async def all_poll(client: Client, stack: Stack) -> bool:
+    found = await polls(client, stack.settings(), stack.settings().build_id)
+    return all(found.values())
+
+
 async def test_a_deploy_takes_no_work_from_another_installation(own: Client, tmp_path: Path) -> None:
     here, there = installation(own, tmp_path, "here", "b1"), installation(own, tmp_path, "there", "b1")
     there_too = installation(own, tmp_path, "there", "b2")
     async with here.worker(), there.worker(), there_too.worker():
-        first = await there.shell("perdure deploy")
-        assert first.returncode == 0, first.stderr
+        await set_current(own, "b1")
         refused = await there_too.shell("perdure deploy")
         assert refused.returncode == 1, refused.stdout
         assert "'here', 'here-tools'" in refused.stderr
         assert await current_build(own) == "b1", "nothing was changed"
         async with installation(own, tmp_path, "here", "b2").worker():
-            moved = await there_too.shell("perdure deploy --json")
-    assert moved.returncode == 0, moved.stderr
-    assert await current_build(own) == "b2"
-    assert {each["build"]: each["status"] for each in json.loads(moved.stdout)["versions"]}["b2"] == "current"
+            await until(lambda: none_left(own, there_too))
+
+
+async def none_left(client: Client, stack: Stack) -> bool:
+    return not await left_behind(client, stack.settings(), stack.settings().build_id)
+
+
+@pytest.mark.all
+async def test_a_build_whose_workers_were_killed_is_not_made_current(own: Client, tmp_path: Path) -> None:
+    stack = await start_dead(own, tmp_path, "b1")
+    refused = await stack.shell("perdure deploy --wait 1s")
+    assert refused.returncode == 1, refused.stdout
+    assert "no worker of build b1 polls here and here-tools" in refused.stderr
+    assert not await current_build(own)
+    async with stack.worker():
+        moved = await stack.shell("perdure deploy")
+        again = await stack.shell("perdure deploy --wait 1s")
+    assert (moved.returncode, again.returncode) == (0, 0), moved.stderr + again.stderr
+    assert await current_build(own) == "b1"
+
+
+@pytest.mark.all
+async def test_start_starts_a_worker_though_one_has_polled_before(own: Client, tmp_path: Path) -> None:
+    stack = await start_dead(own, tmp_path, "b1")
+    done = await stack.shell("perdure deploy --start --json")
+    report = json.loads(done.stdout)
+    try:
+        assert (done.returncode, await current_build(own)) == (0, "b1"), done.stderr
+    finally:
+        os.kill(report["worker"]["pid"], signal.SIGKILL)
+
+
+@pytest.mark.all
+async def test_a_build_id_of_other_workflow_code_is_refused(own: Client, tmp_path: Path) -> None:
+    stale = installation(own, tmp_path, "here", "1-0123456789ab")
+    for command in ("worker", "deploy", "deploy --start"):
+        refused = await stale.shell(f"timeout 60 perdure {command}")
+        assert refused.returncode == 2, (command, refused.stdout)
+        assert "PERDURE_BUILD_ID: 1-0123456789ab was made of other workflow code" in refused.stderr
+    shown = await stale.shell("perdure deploy --show")
+    assert shown.returncode == 0, shown.stderr
