@@ -5,7 +5,7 @@ from temporalio import activity
 from activities.context import tool_message
 from activities.delegating import wants
 from activities.judge import digest_request, final_arguments, fingerprint, ruling, summarize
-from activities.policy import limits_of
+from activities.policy import limits_of, recovery_effect
 from activities.questions import no_answer
 from activities.schemas import misfit
 from activities.tools.bodies import to_text
@@ -55,6 +55,7 @@ class AskActivities:
             summary=summarize(spec.name, final),
             timeout=limits_of(self._world.registry, spec, final)["timeout"],
             wants=wants(spec.name, final),
+            effect=recovery_effect(manifest, spec, final),
         )
 
     async def _answer(self, request: JudgeRequest) -> Verdict:

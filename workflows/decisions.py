@@ -117,6 +117,7 @@ class Decisions(Showing):
                 "wants": verdict.wants,
                 "arguments": None,
                 "timeout": verdict.timeout or request.call.timeout,
+                "effect": verdict.effect or request.call.effect,
             }
         )
         return self.decide(request, message, "edited", source, message.note, after=message.arguments)

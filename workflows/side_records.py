@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from workflows.records import Call, Files, Head, Limits, Record, Ref
+from workflows.records import Call, Effect, Files, Head, Limits, Record, Ref
 
 
 class JudgeRequest(Record):
@@ -19,8 +19,8 @@ class JudgeRequest(Record):
 
 
 class Verdict(Record):
-    """Output of `message.judge`. With `ok`, `body` is the accepted value in the store, and `timeout` what a call
-    with these arguments may take."""
+    """Output of `message.judge`. With `ok`, `body` is the accepted value in the store, `timeout` what a call with these
+    arguments may take, and `effect` how it recovers."""
 
     ok: bool
     reason: str = ""
@@ -30,6 +30,7 @@ class Verdict(Record):
     summary: str | None = None
     timeout: float | None = None
     wants: Limits | None = None
+    effect: Effect | None = None
 
 
 class ProbeRequest(Record):

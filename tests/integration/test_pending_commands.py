@@ -225,6 +225,27 @@ async def test_an_answer_is_read_as_the_question_wants_it_and_the_same_again_is_
     assert sum(entry["decision"] == "rejected" for entry in log) <= 1, "nothing was tried out on the run"
 
 
+async def test_an_edit_that_falls_under_another_effect_rule_runs_under_that(stack: Stack, client: Client) -> None:
+    paths = {"notes.tmp": "notes.txt", "other.txt": "other.tmp"}
+    turn = calls(*(("write_file", {"path": path, "content": "A"}) for path in paths))
+    stack.script("rules", turn, say("done"))
+    rule = {"tool": "write_file", "when": "arguments.path.endsWith('.tmp')", "effect": "idempotent"}
+    stack.bundle("rules", ["write_file"], effect=[rule])
+    stack.serve_model()
+    async with stack.worker():
+        run = await stack.start({"goal": "write", "bundle": "rules"})
+        handle = client.get_workflow_handle(run)
+        for item in await pending(handle, 2, SLOW):
+            edited = json.dumps({"path": paths[item["arguments"]["path"]], "content": "B"})
+            done = await stack.shell(f"perdure approve {item['code']} --by ann --arguments '{edited}'")
+            assert done.returncode == 0, done.stderr
+        result = await handle.result()
+    assert {item["path"] for item in result["artifacts"]} == set(paths.values())
+    ran = {effect["canonical_request"]["arguments"]["path"]: effect["effect"] for effect in result["effects"]}
+    assert ran == {"notes.txt": "once", "other.tmp": "idempotent"}
+    assert {effect["status"] for effect in result["effects"]} == {"COMMITTED"}
+
+
 async def test_without_a_worker_a_decision_says_so_in_time(stack: Stack, client: Client) -> None:
     stack.script("left", call("ask_human", question="Which?"), say("done"))
     stack.bundle("left", ["ask_human"])
