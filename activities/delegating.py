@@ -7,6 +7,7 @@ from temporalio import activity
 
 from activities.children import find_child, start_child
 from activities.manifest import Manifest
+from activities.opening import person_of
 from activities.tools import Tool, ToolError
 from activities.world import World
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
@@ -95,7 +96,7 @@ class Delegates:
         """Who started the parent, as the client that did it says of itself."""
         handle = self.client.get_workflow_handle(self.workflow_id, run_id=self.terms.run or None)
         async for event in handle.fetch_history_events(page_size=1):
-            return str(event.workflow_execution_started_event_attributes.identity)
+            return person_of(event.workflow_execution_started_event_attributes.identity)
         return ""
 
 

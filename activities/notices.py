@@ -24,7 +24,7 @@ from activities.tools.operation import credential_key
 from activities.world import World
 from workflows.catalog import NOTIFY
 from workflows.messages import decode_json
-from workflows.notices import Noticed, NoticeRequest
+from workflows.notices import NOTICE_FAILED, Noticed, NoticeRequest
 
 SECONDS = 15.0
 
@@ -41,22 +41,22 @@ class NoticeActivities:
         and should it be, it carries the same key."""
         approvals = (await self._world.bundles.manifest(request.bundle)).file.approvals
         after = approvals.times()[request.stage]
-        done, failed, passing = sent_before(), list[str](), list[str]()
+        (done, failed), passing = earlier_attempts(), list[str]()
         for index, notice in enumerate(approvals.notify):
             if notice.after != after or index in done:
                 continue
             try:
                 await self._send(notice, request)
             except ToolError as error:
-                failed.append(f"{_name(notice)}: {error}")
+                failed.append(self._world.redact(f"{_name(notice)}: {error}")[:300])
             except (ConnectionError, OSError, aiosmtplib.SMTPException) as error:
                 passing.append(f"{_name(notice)}: {type(error).__name__}")
                 continue
             done.append(index)
-            activity.heartbeat(done)
+            activity.heartbeat(done, failed)
         if passing:
-            raise ApplicationError(f"not told: {'; '.join(passing)}", type="NoticeFailed")
-        return Noticed(failed=[self._world.redact(text)[:300] for text in failed])
+            raise ApplicationError("; ".join([*failed, *passing]), type=NOTICE_FAILED)
+        return Noticed(failed=failed)
 
     async def _send(self, notice: Notice, request: NoticeRequest) -> None:
         """Raises ToolError for what no retry mends, and ConnectionError, OSError or SMTPException for the rest."""
@@ -133,11 +133,11 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
         raise ConnectionError("the webhook gave no answer that counts")
 
 
-def sent_before() -> list[int]:
-    """Which notices an earlier attempt has sent."""
-    details = activity.info().heartbeat_details
-    found = decode_json(details[0]) if details else []
-    return [index for index in found if isinstance(index, int)] if isinstance(found, list) else []
+def earlier_attempts() -> tuple[list[int], list[str]]:
+    """Which notices are done with, and which of them could not be told."""
+    done, failed = ([decode_json(each) for each in activity.info().heartbeat_details] + [[], []])[:2]
+    done, failed = (each if isinstance(each, list) else [] for each in (done, failed))
+    return [index for index in done if isinstance(index, int)], [text for text in failed if isinstance(text, str)]
 
 
 def _name(notice: Notice) -> str:

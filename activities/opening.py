@@ -1,6 +1,7 @@
 """The activity `run.open`: the input is read, the bundle pinned, the first checkpoint written."""
 
 import json
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -151,12 +152,18 @@ class OpenActivities:
 
 
 async def starter() -> str:
-    """Who started this run, as the client that did it says of itself (`temporal --identity`)."""
+    """Who started this run, as the client that did it says of itself (`temporal --identity`, else its user)."""
     info = activity.info()
     handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
     async for event in handle.fetch_history_events(page_size=1):
-        return event.workflow_execution_started_event_attributes.identity
+        return person_of(event.workflow_execution_started_event_attributes.identity)
     return ""
+
+
+def person_of(identity: str) -> str:
+    """The name in what a client says of itself: the CLI says `temporal-cli:alice@laptop` unless told otherwise."""
+    found = re.fullmatch(r"temporal-cli:(.+)@[^@]*", identity)
+    return found[1] if found else identity
 
 
 def read_input(request: OpenRequest, payload: RawValue) -> RunInput:

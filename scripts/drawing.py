@@ -7,7 +7,7 @@ from rich.text import Text
 from rich.tree import Tree as Drawn
 
 from activities.canonical import preview
-from scripts.commands.pending import plain
+from scripts.commands.running import plain
 from scripts.tree import CallNode, Left, Tree, TurnNode
 from workflows.messages import command
 

@@ -16,8 +16,7 @@ from activities.ledger import Ledger
 from activities.origin import find_origin
 from activities.store import Store
 from activities.streaming import read_stream
-from scripts.commands.pending import plain
-from scripts.commands.running import DONE, NO, Refused
+from scripts.commands.running import DONE, NO, Refused, plain
 from scripts.drawing import call_line, state_of
 from scripts.living import PATIENCE, live_of, place_of
 from scripts.past import path_to

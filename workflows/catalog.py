@@ -136,7 +136,7 @@ JUDGE = Command(
     name="message.judge",
     takes=side_records.JudgeRequest,
     gives=side_records.Verdict,
-    wait=timedelta(seconds=5),
+    wait=timedelta(seconds=7),  # a schema may be checked for 5, and says so then
     within=timedelta(seconds=10),
     retry=_retry(0.2, 1, 2),
 )

@@ -67,13 +67,13 @@ def _asked(request: Request, workflow_id: str, state: RunState) -> str:
         text = view["arguments"]
         if not isinstance(text, str):
             text = json.dumps(text, ensure_ascii=False, indent=1)
-        lines.append(f"{request.call.operation_id or request.call.tool}\n{fenced(_cut(text), 'json')}")
+        lines.append(f"{fenced(request.call.operation_id or request.call.tool)}\n{fenced(_cut(text), 'json')}")
     if view["arguments_at"]:
         lines.append(
             f"All of the arguments: call {request.call.id if request.call else ''} in `{view['arguments_at']}`"
         )
     if request.untold:
-        lines.append(f"Could not be told: {request.untold}")
+        lines.append(f"Could not be told:\n{fenced(request.untold)}")
     return "\n".join([*lines, *(fenced(line, "bash") for line in view["commands"].values())])
 
 
@@ -139,7 +139,7 @@ def _abandoned(effects: list[EffectRecord], workflow_id: str, thread: str) -> st
         remedy = fenced(undo, "bash") if effect.status == "COMMITTED" else fenced(look_for(effect))
         if effect.operation_id.partition(":")[0] != thread:
             remedy = fenced("made by the run that this one was forked from")
-        lines.append(f"{effect.operation_id}: {effect.status}{outside}\n{remedy}")
+        lines.append(f"{fenced(f'{effect.operation_id}: {effect.status}{outside}')}\n{remedy}")
     return "\n".join(lines)
 
 

@@ -34,6 +34,14 @@ UNSEEN = re.compile(
 """Control characters, and those that are not seen or turn the text around: a name with them could pass for another.
 Joiners have their place inside some scripts and emoji, and nowhere else."""
 
+BLANK = re.compile(
+    "[\u00a0\u034f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200a\u202f\u205f\u206a-\u206f\u2800\u3164\ufe00-\ufe0d"
+    "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "|(^|[^\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]"
+)
+"""More of them: fillers, blanks, tags, and the marks that choose how an emoji looks where none stands before. `Message`
+itself lets them pass, since a run may have taken such a name before."""
+
 
 def _visible(name: str) -> str:
     if UNSEEN.search(name) or not name.strip():
@@ -213,11 +221,19 @@ TABLE = Table(MESSAGES, EXAMPLES)
 
 
 def command(workflow_id: str, name: str, body: dict[str, Any], how: Literal["update", "signal"] = "update") -> str:
-    """The shell line that sends the message, quoted for a POSIX shell."""
+    """The shell line that sends the message, quoted for a POSIX shell; for bash where the id holds what is not seen."""
     plain = json.dumps(body, ensure_ascii=False)
     text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in plain)  # it is there to be copied
     verb = ["update", "execute"] if how == "update" else ["signal"]
-    return shlex.join(["temporal", "workflow", *verb, "--workflow-id", workflow_id, "--name", name, "--input", text])
+    words = ["temporal", "workflow", *verb, "--workflow-id", workflow_id, "--name", name, "--input", text]
+    return " ".join(shlex.quote(word) if word.isprintable() else _spelled(word) for word in words)
+
+
+def _spelled(word: str) -> str:
+    """The word for bash, with the bytes of what is not printed written out."""
+    safe = (each if each.isprintable() and each not in "'\\" else None for each in word)
+    spelled = (each or "".join(f"\\x{byte:02x}" for byte in raw.encode()) for each, raw in zip(safe, word, strict=True))
+    return f"$'{''.join(spelled)}'"
 
 
 def parse(name: str, workflow_id: str, payloads: Sequence[RawValue | None], table: Table = TABLE) -> Message:

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from workflows.records import Record
 
+NOTICE_FAILED = "NoticeFailed"
+"""The type of failure of an attempt that another one may mend. Its message says what is still to be told, and why."""
+
 
 class NoticeRequest(Record):
     """Input: an open request as the query `pending` shows it, and which of the bundle's times it is: `stage` counts

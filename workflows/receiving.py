@@ -16,6 +16,9 @@ MANY_UPDATES, MOST_UPDATES = 1800, 1980
 """The server takes 2,000 updates of one execution: from the first number on it is time to roll over, at the second
 updates are refused, with the command that sends the same as a signal."""
 
+NAMES_IN_SIGHT = "names-in-sight"
+"""The patch since which a name with fillers, blanks or tags, which could pass for another, is refused."""
+
 
 class Receiving:
     """`table`: the messages that there are; `updates`: how many this execution took."""
@@ -39,9 +42,14 @@ class Receiving:
         """Applies a signal."""
         raise NotImplementedError
 
-    def parsed(self, name: str, payloads: Sequence[RawValue | None]) -> m.Message:
-        """Raises MessageError for anything that is not exactly that message."""
-        return m.parse(name, workflow.info().workflow_id, payloads, self.table)
+    def parsed(self, name: str, payloads: Sequence[RawValue | None], first: bool = False) -> m.Message:
+        """Raises MessageError for anything that is not exactly that message. `first`: nothing is recorded of it yet."""
+        message = m.parse(name, workflow.info().workflow_id, payloads, self.table)
+        if m.BLANK.search(message.by) and (first or workflow.patched(NAMES_IN_SIGHT)):
+            raise m.MessageError(
+                f"{name}: field `by` holds characters that cannot be seen; write the name without them"
+            )
+        return message
 
     def validate(self, name: str, payloads: Sequence[RawValue | None]) -> None:
         """Raises for an update that cannot be used: it is rejected and leaves no trace in history."""
@@ -49,7 +57,7 @@ class Receiving:
         if info is not None and info.id in self.answered():
             return  # sent again over a rollover: it gets the answer that it got
         try:
-            message = self.parsed(name, payloads)
+            message = self.parsed(name, payloads, first=True)
             if self.updates >= MOST_UPDATES:
                 signal = m.command(workflow_id, name, message.model_dump(exclude_none=True), "signal")
                 raise m.MessageError(f"{name}: this execution can take no more updates. Send: {signal}")

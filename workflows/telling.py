@@ -5,11 +5,14 @@ import contextlib
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from workflows.catalog import NOTIFY, TOOLS_QUEUE_SUFFIX
-from workflows.notices import NoticeRequest
+from workflows.notices import NOTICE_FAILED, NoticeRequest
 from workflows.requests import Request
+
+NOTICES_END = "notices-end-with-their-request"
+"""The patch since which a notice that is being tried again is given up when its request is closed."""
 
 
 class Telling:
@@ -59,13 +62,32 @@ class Telling:
         return request.outcome is None
 
     async def send_notice(self, request: Request, stage: int) -> None:
-        """Sends it, and books what could not be told."""
+        """Sends it, and books what could not be told. What is not sent yet when the request is closed stays unsent."""
         queue, about = workflow.info().task_queue + TOOLS_QUEUE_SUFFIX, f"{request.kind} {request.code}"
+        recall = asyncio.create_task(_recall(request, asyncio.current_task()))
         try:
             noticed = await NOTIFY.run(self.notice_of(request, stage), summary=f"tell people of {about}", queue=queue)
             if noticed.failed:
                 request.untold = "; ".join(noticed.failed)
         except ActivityError as error:
-            if is_cancelled_exception(error):
+            if request.outcome is None and is_cancelled_exception(error):
                 raise
-            request.untold = "no notice could be sent"
+            request.untold = _untold(error)
+        finally:
+            recall.cancel()
+
+
+async def _recall(request: Request, sending: "asyncio.Task[None] | None") -> None:
+    await workflow.wait_condition(lambda: request.outcome is not None)
+    if sending is not None and not sending.done() and workflow.patched(NOTICES_END):
+        sending.cancel()
+
+
+def _untold(error: ActivityError) -> str:
+    """What the last attempt could not tell and why; the rest was sent."""
+    cause: BaseException | None = error.cause
+    while cause is not None:
+        if isinstance(cause, ApplicationError) and cause.type == NOTICE_FAILED:
+            return cause.message
+        cause = cause.__cause__
+    return "no notice could be sent"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scripts.commands.running import DONE, run
+from scripts.commands.running import DONE, plain, run
 from workers.builds import build_id as derive
 from workers.client import connect, converter_of
 from workers.open_runs import listed
@@ -44,12 +44,12 @@ async def _patches(as_json: bool) -> int:
         return DONE
     for patch in found:
         print(f"{patch.id}{' (deprecated)' if patch.deprecated else ''}: {', '.join(patch.where)}")
-        print(f"  open runs on the old way: {_named(patch.old)}; on the new way: {len(patch.new)}")
+        print(f"  open runs on the old way: {plain(_named(patch.old))}; on the new way: {len(patch.new)}")
         print(f"  next: {patch.next}")
     if not found:
         print("the workflow code has no patches")
     for one in unread:
-        print(f"{one.workflow_id} does not replay with this code: {one.fault}")
+        print(plain(f"{one.workflow_id} does not replay with this code: {one.fault}"))
     return DONE
 
 

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from activities.questions import no_answer
 from scripts.commands.pending import Item, console, find_by_code, show_diff
-from scripts.commands.running import NO, Refused, run
+from scripts.commands.running import NO, Refused, plain, run
 from workers.client import connect
 from workers.sending import NotAnswered, NotTaken, send_update
 from workflows.messages import loads
@@ -106,7 +106,8 @@ async def _decide(name: str, code: str, body: dict[str, Any], run_id: str | None
     if as_json:
         print(json.dumps({**answered, "code": item["code"], "owner": item["owner"]}, ensure_ascii=False))
         return 0
-    console().print(f"[green]{escape(str(answered['status']))}[/]: {item['code']} of {escape(str(item['owner']))}")
+    status, code, owner = (escape(plain(each)) for each in (answered["status"], item["code"], item["owner"]))
+    console().print(f"[green]{status}[/]: {code} of {owner}")
     if body.get("arguments") is not None:
         show_diff(item["arguments"], body["arguments"])
     return 0

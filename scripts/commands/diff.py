@@ -12,8 +12,7 @@ from rich.text import Text
 from activities.context import Messages
 from activities.errors import Failure
 from activities.store import open_store
-from scripts.commands.pending import plain
-from scripts.commands.running import DONE, NO, Refused, run
+from scripts.commands.running import DONE, NO, Refused, plain, run
 from scripts.past import Step, steps_of
 from workers.settings import read_settings
 

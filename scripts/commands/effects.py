@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.ledger import Ledger
 from activities.store import Store, open_store
-from scripts.commands.running import Refused, run
+from scripts.commands.running import Refused, plain, run
 from workers.client import Unreachable, connect
 from workers.settings import read_settings
 from workflows.keys import safe_id, thread_name
@@ -147,12 +148,12 @@ def _show(lines: list[dict[str, Any]]) -> None:
     for line in lines:
         age = str(timedelta(seconds=line["age_seconds"]))
         key = "same" if line["idempotency_key"] == line["operation_id"] else line["idempotency_key"]
-        table.add_row(line["operation_id"], line["status"], line["effect"], key, line["external_id"] or "", age)
+        shown = (line["operation_id"], line["status"], line["effect"], key, line["external_id"] or "", age)
+        table.add_row(*(Text(plain(each)) for each in shown))
     console.print(table)
     for line in lines:
         if line["status"] in IN_DOUBT:
-            console.print(
-                f"\n{line['operation_id']}: {line['in_doubt'] or 'its outcome is not on record'}", markup=False
-            )
+            doubt = f"\n{line['operation_id']}: {line['in_doubt'] or 'its outcome is not on record'}"
+            console.print(plain(doubt), markup=False)
             for name, text in line["resolve"].items():
-                console.print(f"  {name}: {text}", markup=False, highlight=False)
+                console.print(plain(f"  {name}: {text}"), markup=False, highlight=False)

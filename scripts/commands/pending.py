@@ -18,7 +18,7 @@ from rich.text import Text
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from scripts.commands.running import Refused, run
+from scripts.commands.running import Refused, plain, run
 from workers.attributes import missing_search_attributes
 from workers.client import connect
 from workflows.requests import KEPT
@@ -52,7 +52,7 @@ async def _pending(run_id: str | None, kind: str | None, as_json: bool) -> int:
     items, silent = await of_run(client, run_id) if run_id is not None else await of_all(client)
     items = [item for item in items if kind in (None, item["kind"])]
     for workflow_id in silent:
-        print(f"perdure: {workflow_id}: no worker answered; is one running?", file=sys.stderr)
+        print(f"perdure: {plain(workflow_id)}: no worker answered; is one running?", file=sys.stderr)
     if as_json:
         print(json.dumps(items, ensure_ascii=False, indent=1))
     else:
@@ -175,7 +175,8 @@ def show(item: Item) -> None:
     """One request, for a terminal."""
     out = console()
     until = f", until {item['deadline']}" if item["deadline"] else ""
-    out.print(f"[bold yellow]{item['code']}[/] {item['kind']} of [bold]{escape(plain(item['owner']))}[/]{until}")
+    code, kind, owner = (escape(plain(item[name])) for name in ("code", "kind", "owner"))
+    out.print(f"[bold yellow]{code}[/] {kind} of [bold]{owner}[/]{escape(plain(until))}")
     out.print(Text(indent(plain(item["question"]), "  ")))
     reason, arguments = item.get("reason"), item["arguments"]
     if reason and item["kind"] != "question" and reason not in item["question"]:
@@ -184,12 +185,12 @@ def show(item: Item) -> None:
         arguments = {name: value for name, value in arguments.items() if name != "question" and value is not None}
     if arguments:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=1)
-        tool = f"{item['tool']}: " if item["tool"] else ""
+        tool = f"{plain(item['tool'])}: " if item["tool"] else ""
         out.print(Text(indent(f"{tool}{plain(text)}", "  ")))
     for line in item["commands"].values():
-        print(f"  {line}")  # as it is, unwrapped, to be copied
+        print(f"  {plain(line)}")  # as it is, unwrapped, to be copied
     if item["kind"] in SHORTER:
-        out.print(Text(f"  or: {SHORTER[item['kind']].format(item['code'])}", style="dim"))
+        out.print(Text(f"  or: {SHORTER[item['kind']].format(code)}", style="dim"))
     print()
 
 
@@ -201,11 +202,6 @@ def show_diff(before: Any, after: Any) -> None:
     for line in list(difflib.unified_diff(old, new, "asked", "runs", lineterm=""))[2:]:
         style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
         console().print(Text(plain(line), style=style))
-
-
-def plain(text: Any) -> str:
-    """A text without the control characters by which it could rule a terminal."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in str(text))
 
 
 def console() -> Console:

@@ -19,8 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.boundaries import find_boundary
 from activities.errors import Failure
 from activities.store import open_store
-from scripts.commands.pending import plain
-from scripts.commands.running import DONE, NO, Refused, run
+from scripts.commands.running import DONE, NO, Refused, plain, run
 from scripts.living import PATIENCE, ask
 from workers.client import Unreachable, connect
 from workers.settings import read_settings

@@ -19,8 +19,7 @@ from activities.store import open_store
 from activities.tools import load_tools
 from activities.world import spec_of
 from scripts.asking_again import ask_again, price_of
-from scripts.commands.pending import plain
-from scripts.commands.running import DONE, NO, Refused, run
+from scripts.commands.running import DONE, NO, Refused, plain, run
 from scripts.past import steps_of
 from scripts.rehearsal import Asked, Rehearsal, asked_turns
 from scripts.rehearsal import rehearse as rehearsed

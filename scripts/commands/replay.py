@@ -13,7 +13,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
-from scripts.commands.running import DONE, NO, Refused, run
+from scripts.commands.running import DONE, NO, Refused, plain, run
 from workers.client import connect, converter_of
 from workers.divergence import Place, diverging
 from workers.histories import OPEN, Unreadable, check, executions, matching, read_history
@@ -127,9 +127,9 @@ def is_file(name: str) -> bool:
 
 def _print(one: Told) -> None:
     if one.fault is None:
-        print(f"{one.run}: {one.events} events, replays")
+        print(f"{plain(one.run)}: {one.events} events, replays")
         return
-    print(f"{one.run}: {one.events} events, DOES NOT REPLAY")
+    print(f"{plain(one.run)}: {one.events} events, DOES NOT REPLAY")
     if one.place is not None:
-        print(f"  {one.place.words()}")
-    print(f"  {one.fault}")
+        print(f"  {plain(one.place.words())}")
+    print(f"  {plain(one.fault)}")

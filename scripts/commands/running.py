@@ -41,5 +41,10 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
 
 
 def _say(error: Exception, code: int) -> int:
-    print(f"perdure: {error}", file=sys.stderr)
+    print(f"perdure: {plain(error)}", file=sys.stderr)
     return code
+
+
+def plain(text: Any) -> str:
+    """A text without the control characters by which it could rule a terminal."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in str(text))

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from activities.durations import seconds
-from scripts.commands.running import DONE, NO, run
+from scripts.commands.running import DONE, NO, plain, run
 from workers.attributes import missing_search_attributes
 from workers.client import connect
 from workers.open_runs import KINDS, OpenRun, open_runs
@@ -89,7 +89,7 @@ def _print(chosen: list[tuple[OpenRun, bool]], now: datetime, total: int, stuck:
 
 
 def _plain(text: str) -> str:
-    return text.replace("[", r"\[")
+    return plain(text).replace("[", r"\[")
 
 
 def age(span: timedelta) -> str:

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from activities.errors import Failure
 from activities.store import open_store
-from scripts.commands.pending import plain
-from scripts.commands.running import DONE, Refused, run
+from scripts.commands.running import DONE, Refused, plain, run
 from scripts.drawing import decision_lines, draw, left_lines
 from scripts.following import follow as followed
 from scripts.living import client_or_none, live_of, place_of

@@ -23,7 +23,7 @@ def bundle(stack: Stack, name: str = "shell", **tables: Any) -> None:
         ("write_file", {"path": 'it\'s a "file".txt', "content": GOAL}),
         ("write_file", {"path": "no.txt", "content": "```\n# heading"}),
         ("ask_human", {"question": QUESTION}),
-        ("ask_human", {"question": "Choose", "choices": ["it's $(id)", "two\nlines"]}),
+        ("ask_human", {"question": "Choose", "choices": ["it's $(id)", "two\nlines \x1b[2J"]}),
         ("ask_human", {"question": "How many", "schema": SCHEMA}),
     )
     stack.script(name, turn, say("done"))
@@ -33,7 +33,7 @@ def bundle(stack: Stack, name: str = "shell", **tables: Any) -> None:
 async def test_the_shown_commands_run_as_they_are_under_bash(stack: Stack, client: Client) -> None:
     bundle(stack, budget={"turns": 1})
     stack.serve_model()
-    run = f'{stack.name} it\'s "$(id)" `x` 日本 🙂, %s'
+    run = f'{stack.name} it\'s "$(id)" `x` 日本 🙂, %s \x1b]0;title\x07'
     async with stack.worker():
         await stack.start({"goal": GOAL, "bundle": "shell"}, run)
         stack.runs.clear()  # its id holds a quote, which the list filter of the replay does not take
@@ -44,6 +44,10 @@ async def test_the_shown_commands_run_as_they_are_under_bash(stack: Stack, clien
             assert item["owner"] == run
             assert all(f"\n{line}\n" in details for line in item["commands"].values()), details
         assert not [line for line in unfenced(details) if "AAAA" in line or "approved" in line or "heading" in line]
+        choose = next(item["code"] for item in items if item["question"] == "Choose")
+        said = await stack.shell(f"perdure pending; perdure answer {choose} blue --by ann || true")
+        assert "must be one of" in said.stderr
+        assert "\x1b" not in said.stdout + said.stderr, "what a model or a starter wrote rules no terminal"
         for item in items:
             name = "deny" if item["arguments"].get("path") == "no.txt" else next(iter(item["commands"]))
             done = await stack.shell(item["commands"][name])
@@ -57,9 +61,9 @@ async def test_the_shown_commands_run_as_they_are_under_bash(stack: Stack, clien
         result = await handle.result()
     assert result["status"] == "completed"
     assert [each["decision"] for each in result["decisions"]] == [
-        *("approved", "denied", "answered", "answered", "answered", "resolved")
+        *("rejected", "approved", "denied", "answered", "answered", "answered", "resolved")
     ]
-    assert {each["by"] for each in result["decisions"]} == {"YOUR-NAME"}
+    assert {each["by"] for each in result["decisions"][1:]} == {"YOUR-NAME"}
     assert [item["path"] for item in result["artifacts"]] == ['it\'s a "file".txt']
 
 
@@ -164,7 +168,8 @@ async def test_all_requests_of_a_run_are_listed_and_found_however_many_there_are
         hidden = next(item["code"] for item in first if item not in newest and item["owner"] == run)
         done = await stack.shell(f"perdure approve {hidden} --by a")
         assert done.returncode == 0, done.stderr
-        await handle.terminate()
+        for owner in {item["owner"] for item in first + rest}:
+            await client.get_workflow_handle(owner).terminate()
 
 
 async def test_a_request_of_a_sub_agent_is_answered_as_it_asked_itself(stack: Stack, client: Client) -> None:
@@ -208,10 +213,10 @@ async def test_an_answer_is_read_as_the_question_wants_it_and_the_same_again_is_
         run = await stack.start({"goal": "ask", "bundle": "ask"})
         handle = client.get_workflow_handle(run)
         items = {item["question"]: item for item in await pending(handle, len(answers), SLOW)}
-        wrong = await stack.shell(f"perdure answer {items['a number']['code']} 7.5 --by a")
+        wrong = await stack.shell(f"perdure answer {items['a number']['code']} 7.5 --by a --run {run}")
         assert (wrong.returncode, "integer" in wrong.stderr) == (1, True)
         for question, (_, typed, _) in answers.items():
-            line = f"perdure answer {items[question]['code']} '{typed}'"
+            line = f"perdure answer {items[question]['code']} '{typed}' --run {run}"
             done = await stack.shell(f"{line} --by a")
             assert done.returncode == 0, f"{question}: {done.stderr}"
             if question == "an object":

@@ -6,6 +6,7 @@ import pytest
 
 from activities import schemas
 from activities.schemas import check_schema, misfit, misfit_in_time
+from workflows.catalog import JUDGE
 
 POINT = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}
 
@@ -92,3 +93,9 @@ async def test_a_schema_with_references_of_its_own_is_checked_here_and_elsewhere
     for schema in (point, tree, {**point, "pattern": "x"}):
         assert await misfit_in_time({"n": 1}, schema) is None
         assert await misfit_in_time({"n": "x"}, schema) == 'n: it is not of type "integer"'
+
+
+def test_the_activity_that_checks_an_answer_outlives_the_check() -> None:
+    """Else nobody would be told what the check found: that it cannot be done in time."""
+    assert JUDGE.within is not None
+    assert schemas._SECONDS + 1 < JUDGE.wait.total_seconds() < JUDGE.within.total_seconds()

@@ -2,22 +2,25 @@
 
 import contextlib
 import json
+import re
 import shlex
+import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
+from activities.opening import person_of
 from activities.schemas import misfit
-from workflows.display import enough, fenced
+from workflows.display import _abandoned, enough, fenced
 from workflows.examples import example_of
-from workflows.messages import Approve, Budget, Deny, MessageError, Resolve, UserMessage, command, loads, parse
-from workflows.records import Call
+from workflows.messages import BLANK, Approve, Budget, Deny, MessageError, Resolve, UserMessage, command, loads, parse
+from workflows.records import Call, EffectRecord
 from workflows.requests import KEPT, Logged, Request, Requests, commands, decision_digest, shown
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -70,6 +73,50 @@ def test_names_of_people_pass(name: str) -> None:
 def test_a_name_that_could_pass_for_another_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match="cannot be seen"):
         UserMessage(by=name, text="x")
+
+
+@pytest.mark.parametrize(
+    "name", ["bob\ufe0f", "bo\u034fb", "\u3164", "\u2800", "bob\U000e0041", "bob\u00a0lee", "日\ufe0f", "\u1160bob"]
+)
+def test_a_name_with_blanks_fillers_or_tags_is_told_apart(name: str) -> None:
+    assert BLANK.search(name)
+
+
+@pytest.mark.parametrize("name", ["bob lee", "O'Neil", "日本 太郎", "Zoë 🙂", "👩‍👩‍👧", "Ann ❤️", "☎️"])
+def test_names_of_people_hold_nothing_that_is_blank(name: str) -> None:
+    assert not BLANK.search(name)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
+@example("run \x1b]0;x\x07 it's \\ \u202e \x7f")
+def test_a_command_for_any_workflow_id_is_printable_and_means_it_under_bash(workflow_id: str) -> None:
+    line = command(workflow_id, "pause", {"by": "a"})
+    assert line.isprintable()
+    bash = ["bash", "-c", f'temporal() {{ printf %s "$5"; }}; {line}']
+    assert subprocess.run(bash, capture_output=True, check=True).stdout.decode() == workflow_id
+
+
+def test_an_effect_of_a_left_path_is_shown_inside_of_a_block() -> None:
+    effect = EffectRecord(
+        operation_id="`run`\n# heading:pay:1", tool="pay", effect="once", status="COMMITTED", external_id="\n# approved"
+    )
+    text = _abandoned([effect], "run", "run")
+    outside = re.sub(r"(?ms)^(`{3,})\w*\n.*?^\1$", "", text)
+    assert outside.strip() == "### Effects of a path that was left by a reset: 1"
+
+
+@pytest.mark.parametrize(
+    ("identity", "name"),
+    [
+        ("temporal-cli:ann@laptop", "ann"),
+        ("temporal-cli:a@b@host", "a@b"),
+        ("carol", "carol"),
+        ("123@host", "123@host"),
+    ],
+)
+def test_who_started_a_run_by_the_cli_is_known_by_name(identity: str, name: str) -> None:
+    assert person_of(identity) == name
 
 
 def test_a_rejection_is_short_whatever_was_sent() -> None:
