@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -203,14 +203,25 @@ async def _versions(client: Client, settings: Settings) -> list[Finding]:
     set_current = (
         f"temporal worker deployment set-current-version --deployment-name {DEPLOYMENT} --build-id BUILD --yes"
     )
-    if not current:
-        return [Finding("versions", "bad", "no version is current: versioned workers get no new runs", set_current)]
     queues = Queues(client)
     await queues.look([settings.task_queue])
+    if not current:
+        return [_unversioned(queues.builds(settings.task_queue, "workflow"))]
     if not queues.pollers(settings.task_queue, "workflow", current):
         said = f"build {current} is current, and no worker of it polls: new runs wait"
         return [Finding("versions", "bad", said, f"start a worker with PERDURE_BUILD_ID={current}, or: {set_current}")]
     return await _count_versions(client, current)
+
+
+def _unversioned(polls: Mapping[str, int]) -> Finding:
+    """What it means that no version is current. `polls`: how many workers poll, by build, empty for those without."""
+    if not any(polls):
+        return Finding("versions", "ok", "no version is current: workers without a build id get the work")
+    if polls.get(""):
+        said = "no version is current: workers without a build id get the work, those with one only that of their runs"
+        return Finding("versions", "warn", said, "stop the ones, or give the others the work: perdure deploy")
+    said = "no version is current, and all workers have a build id: new runs wait"
+    return Finding("versions", "bad", said, "perdure deploy")
 
 
 async def _count_versions(client: Client, current: str) -> list[Finding]:

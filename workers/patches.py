@@ -14,19 +14,22 @@ CALLS = ("patched", "deprecate_patch")
 @dataclass(frozen=True)
 class Patch:
     """A patch, by its id. `where`: file and line of each call. `old` and `new`: the open runs that came by it, by the
-    way that they took; a run that never comes by needs neither."""
+    way that they took; a run that never comes by needs neither. `unknown`: those whose replay ended before its end."""
 
     id: str
     deprecated: bool
     where: list[str]
     old: list[str] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
     @property
     def next(self) -> str:
         """What can be done with it now."""
         if self.old:
             return "keep both ways"
+        if self.unknown:
+            return f"leave it as it is: {len(self.unknown)} open runs do not replay, and may need the old way"
         return "take `deprecate_patch` out" if self.deprecated else "put `deprecate_patch` in the place of the old way"
 
 
@@ -64,3 +67,6 @@ def sort_runs(patches: Iterable[Patch], replayed: Iterable[Replayed]) -> None:
         for name, taken in run.patches.items():
             if name in by_id:
                 (by_id[name].new if taken else by_id[name].old).append(run.workflow_id)
+        for patch in by_id.values() if run.fault is not None else ():
+            if run.patches.get(patch.id) is not False:
+                patch.unknown.append(run.workflow_id)

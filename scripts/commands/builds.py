@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scripts.commands.running import DONE, plain, run
+from scripts.commands.running import DONE, NO, plain, run
 from workers.builds import build_id as derive
 from workers.client import connect, converter_of
 from workers.open_runs import listed
@@ -24,6 +24,7 @@ def patches(as_json: Annotated[bool, typer.Option("--json", help="JSON")] = Fals
     """List the patches of the workflow code, and which open runs still need the old way of each.
 
     Every open run is replayed with this code, without any call. See docs/deployments.md for the three steps.
+    Exit code 1 when a run does not replay.
     """
     run(_patches(as_json))
 
@@ -41,7 +42,7 @@ async def _patches(as_json: bool) -> int:
         each = [{**dataclasses.asdict(patch), "next": patch.next} for patch in found]
         faults = [{"workflow_id": one.workflow_id, "fault": one.fault} for one in unread]
         print(json.dumps({"patches": each, "not_replayed": faults}, ensure_ascii=False, indent=1))
-        return DONE
+        return NO if unread else DONE
     for patch in found:
         print(f"{patch.id}{' (deprecated)' if patch.deprecated else ''}: {', '.join(patch.where)}")
         print(f"  open runs on the old way: {plain(_named(patch.old))}; on the new way: {len(patch.new)}")
@@ -50,7 +51,7 @@ async def _patches(as_json: bool) -> int:
         print("the workflow code has no patches")
     for one in unread:
         print(plain(f"{one.workflow_id} does not replay with this code: {one.fault}"))
-    return DONE
+    return NO if unread else DONE
 
 
 def _named(runs: list[str]) -> str:

@@ -24,6 +24,8 @@ from workers.client import connect
 from workflows.requests import KEPT
 
 Item = dict[str, Any]
+Silent = dict[str, str]
+"""Runs of which it is not known what they ask, and why."""
 AT_ONCE = 20
 QUERY_SECONDS = 10
 OPEN = "ExecutionStatus = 'Running' AND WorkflowType IN ('AgentRun', 'ProjectRun')"
@@ -51,29 +53,35 @@ async def _pending(run_id: str | None, kind: str | None, as_json: bool) -> int:
     client = await connect()
     items, silent = await of_run(client, run_id) if run_id is not None else await of_all(client)
     items = [item for item in items if kind in (None, item["kind"])]
-    for workflow_id in silent:
-        print(f"perdure: {plain(workflow_id)}: no worker answered; is one running?", file=sys.stderr)
+    for workflow_id, why in silent.items():
+        print(f"perdure: {plain(workflow_id)}: {plain(why)}", file=sys.stderr)
     if as_json:
         print(json.dumps(items, ensure_ascii=False, indent=1))
     else:
         for item in items:
             show(item)
         if not items:
-            console().print("Nothing waits for people.")
+            asked = "Nothing waits for people" if not silent else "Nothing is known to wait for people"
+            console().print(f"{asked}.")
     return 1 if silent else 0
 
 
-async def of_run(client: Client, workflow_id: str) -> tuple[list[Item], list[str]]:
-    """The open requests of one run, and the run itself if nobody answers for it. Raises Refused for no such run."""
+class NoAnswer(Refused):
+    """The run is there, and its code cannot say what it waits for."""
+
+
+async def of_run(client: Client, workflow_id: str) -> tuple[list[Item], Silent]:
+    """The open requests of one run, and the run itself if nobody answers for it. Raises Refused for no such run, and
+    NoAnswer."""
     try:
         found = await _asked_by(client, workflow_id)
     except WorkflowQueryFailedError as error:
-        raise Refused(f"{workflow_id}: {error}") from None
+        raise NoAnswer(f"{workflow_id}: {error}") from None
     except RPCError as error:
         if "not found" in error.message:
             raise Refused(f"there is no run {workflow_id!r}") from None
-        return [], [workflow_id]
-    return found, []
+        return [], {workflow_id: "no worker answered; is one running?"}
+    return found, {}
 
 
 async def _asked_by(client: Client, workflow_id: str) -> list[Item]:
@@ -95,17 +103,19 @@ async def _asked_by(client: Client, workflow_id: str) -> list[Item]:
     return list(found.values())
 
 
-async def of_all(client: Client, every: bool = False) -> tuple[list[Item], list[str]]:
-    """The open requests of all runs, oldest first, and the runs that nobody answers for. Where the namespace has the
-    search attributes, only runs that wait are asked, unless `every` one is wanted: visibility lags behind."""
+async def of_all(client: Client, every: bool = False) -> tuple[list[Item], Silent]:
+    """The open requests of all runs, oldest first, and the runs of which they are not known. Where the namespace has
+    the search attributes, only runs that wait are asked, unless `every` one is wanted: visibility lags behind."""
     limit, narrow = asyncio.Semaphore(AT_ONCE), not every and not await missing_search_attributes(client)
 
-    async def one(workflow_id: str) -> tuple[list[Item], list[str]]:
+    async def one(workflow_id: str) -> tuple[list[Item], Silent]:
         async with limit:
             try:
                 return await of_run(client, workflow_id)
-            except Refused:  # it ended, or is no run that can be asked
-                return [], []
+            except NoAnswer as error:
+                return [], {workflow_id: f"{str(error).partition(': ')[2]} (perdure runs --stuck says more)"}
+            except Refused:  # it has ended
+                return [], {}
 
     ids = [workflow_id async for workflow_id in _ids(client, WAITING if narrow else OPEN)]
     answers = await asyncio.gather(*(one(workflow_id) for workflow_id in ids))
@@ -114,7 +124,7 @@ async def of_all(client: Client, every: bool = False) -> tuple[list[Item], list[
         for item in found:  # the owner's own word before that of those above it, which is cut
             key = (item["owner"], item["code"])
             items[key] = item if item["owner"] == workflow_id else items.get(key, item)
-    silent = [workflow_id for _, without in answers for workflow_id in without]
+    silent = {run: why for _, without in answers for run, why in without.items()}
     return sorted(items.values(), key=lambda item: (str(item["asked_at"]), str(item["code"]))), silent
 
 
@@ -126,7 +136,7 @@ async def _ids(client: Client, query: str) -> AsyncIterator[str]:
 async def find_by_code(client: Client, code: str, run_id: str | None) -> Item:
     """The request of that code: the open one, else the decided one, to whose run a repeated decision is sent. Raises
     Refused when there is none, or several without `run_id`."""
-    wanted, silent = code.strip().upper(), list[str]()
+    wanted, silent = code.strip().upper(), Silent()
     for every in (False, True) if run_id is None else (True,):
         items, silent = await of_run(client, run_id) if run_id is not None else await of_all(client, every)
         matching = [item for item in items if item["code"] == wanted]
@@ -140,7 +150,7 @@ async def find_by_code(client: Client, code: str, run_id: str | None) -> Item:
     owner = run_id if run_id is not None else await _decided_by(client, wanted)
     if owner is not None:
         return {"code": wanted, "owner": owner, "arguments": None}
-    more = f"; no worker answered for: {', '.join(silent[:5])}" if silent else ""
+    more = f"; not known of: {', '.join(list(silent)[:5])}" if silent else ""
     raise Refused(
         f"no run that is open has a request {wanted}; it may have ended (a run that has: --run WORKFLOW-ID){more}"
     )

@@ -48,6 +48,13 @@ def test_patches_are_found_by_name_and_by_text_with_the_runs_on_each_way(tmp_pat
     assert (found[1].old, found[1].next) == ([], "take `deprecate_patch` out")
 
 
+def test_a_run_that_does_not_replay_may_need_the_old_way_of_each_patch(tmp_path: Path) -> None:
+    found = patches_in(code(tmp_path / "workflows", a='workflow.patched("one")', b='workflow.deprecate_patch("two")'))
+    sort_runs(found, [Replayed("r1", "", 9, "another command", {"one": True}), Replayed("r2", "", 9, None, {})])
+    assert [patch.unknown for patch in found] == [["r1"], ["r1"]]
+    assert {patch.next for patch in found} == {"leave it as it is: 1 open runs do not replay, and may need the old way"}
+
+
 def test_the_difference_names_both_sides_and_only_what_differs() -> None:
     old, new = {"prompt.md": "a\nb\n", "bundle.toml": "x"}, {"prompt.md": "a\nc\n", "bundle.toml": "x"}
     assert difference(old, new, ("used", "now")).splitlines()[:2] == ["--- used/prompt.md", "+++ now/prompt.md"]
