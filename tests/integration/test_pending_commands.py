@@ -168,8 +168,7 @@ async def test_all_requests_of_a_run_are_listed_and_found_however_many_there_are
         hidden = next(item["code"] for item in first if item not in newest and item["owner"] == run)
         done = await stack.shell(f"perdure approve {hidden} --by a")
         assert done.returncode == 0, done.stderr
-        for owner in {item["owner"] for item in first + rest}:
-            await client.get_workflow_handle(owner).terminate()
+        await handle.terminate()
 
 
 async def test_a_request_of_a_sub_agent_is_answered_as_it_asked_itself(stack: Stack, client: Client) -> None:
