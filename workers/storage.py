@@ -9,7 +9,7 @@ outside, a goal of 5 MB or an edit of 3 MB, and whatever else grows past a limit
 import asyncio
 import re
 from collections.abc import Awaitable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
@@ -27,7 +27,7 @@ from activities.canonical import sha256
 from activities.errors import StoreUnavailable
 from activities.store import Store
 from workflows.keys import safe_id
-from workflows.strict_json import loads
+from workflows.strict_json import MARKED, loads
 
 T = TypeVar("T")
 
@@ -114,6 +114,8 @@ class WorkerDataConverter(DataConverter):
     """
 
     async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        if not any(MARKED in each.metadata for each in payloads):
+            return cast(list[Payload], payloads)  # the same, so that the SDK copies none of thousands of messages
         return [await self._unmarked(each) for each in payloads]
 
     async def _unmarked(self, payload: Payload) -> Payload:
@@ -123,6 +125,8 @@ class WorkerDataConverter(DataConverter):
             return payload
 
     async def _external_retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        if not any(is_reference(each) for each in payloads):
+            return cast(list[Payload], payloads)
         found = list(payloads)
         real = [index for index, each in enumerate(found) if not is_made_up(each)]
         fetched = await super()._external_retrieve_payload_sequence([found[index] for index in real])
@@ -131,10 +135,16 @@ class WorkerDataConverter(DataConverter):
         return found
 
 
+def is_reference(payload: Payload) -> bool:
+    """Whether a payload calls itself a reference."""
+    encoding = payload.metadata.get("encoding")
+    return encoding == FORMER or (encoding == b"json/protobuf" and payload.metadata.get("messageType") == REFERENCE)
+
+
 def is_made_up(payload: Payload) -> bool:
     """Whether a payload calls itself a reference, and is none that `StoreDriver` makes."""
-    encoding, kind = payload.metadata.get("encoding"), payload.metadata.get("messageType")
-    if encoding != FORMER and (encoding, kind) != (b"json/protobuf", REFERENCE):
+    encoding = payload.metadata.get("encoding")
+    if not is_reference(payload):
         return False
     try:
         body = loads(payload.data.decode("utf-8"))

@@ -45,6 +45,11 @@ DEPLOYMENT = "perdure"
 WORKFLOWS = [AgentRun, ProjectRun, UnknownWorkflow]
 
 
+LONGEST_TASK = 8
+"""Seconds until a workflow task counts as stuck; the SDK's own 2 are not enough for the 10,000 signals that the server
+takes for one execution, and the server gives a task 10."""
+
+
 async def make_world(client: Client, settings: Settings) -> World:
     """The world of this worker: store, tools, bundles, model servers."""
     await asyncio.to_thread(sandbox.problem)  # tried here, so that no turn waits for it
@@ -112,6 +117,7 @@ def make_workers(
                 **{"max_cached_workflows": slots.cached_runs, **common},
             )
         )
+        setattr(workers[0]._workflow_worker, "_deadlock_timeout_seconds", LONGEST_TASK)  # noqa: B010, no option of the SDK
     if queues in ("all", "tools"):
         workers.append(
             Worker(

@@ -11,7 +11,7 @@ from temporalio.exceptions import ActivityError
 from workflows import messages as m
 from workflows.catalog import JUDGE
 from workflows.receiving import Source as Source
-from workflows.records import Call, Resolution
+from workflows.records import Call, Item, Resolution
 from workflows.requests import Logged, Request, decision_digest, shown
 from workflows.showing import Showing
 from workflows.side_records import JudgeRequest, Verdict
@@ -20,7 +20,10 @@ POLICY: Source = {"via": "policy", "id": None}
 
 
 class Decisions(Showing):
-    """Requests and their decisions, and the log of both."""
+    """Requests and their decisions, and the log of both. `unread`: the inbox as it was last counted, with its length
+    and bytes then."""
+
+    unread: tuple[list[Item] | None, int, int] = (None, 0, 0)
 
     def reject(self, reason: str, source: Source, message: m.Message | None = None) -> None:
         """Records a message that could not be used, with the code that it quoted."""
@@ -73,16 +76,38 @@ class Decisions(Showing):
         """The request that a decision is for, and whether it only repeats what was decided. Raises MessageError."""
         self._at_its_owner(str(getattr(message, "code", "")))
         request, repeats = self.state.requests.check(message, workflow.now(), workflow.info().workflow_id)
+        if not repeats and not isinstance(message, m.Answer):
+            self.check_decider(request, message)
+        return request, repeats
+
+    def check_decider(self, request: Request, message: m.Message) -> None:
+        """Raises MessageError for who may not decide on what is no question."""
         opening = self.state.opening
-        if opening is None or repeats or isinstance(message, m.Answer):
-            return request, repeats
+        if opening is None:
+            return
         if opening.approvers and message.by not in opening.approvers:
             names = ", ".join(opening.approvers)
             raise m.MessageError(f"{request.code}: {message.by} may not decide it; the bundle's approvers are: {names}")
         own = opening.distinct and message.by.casefold() == (opening.requester or "").casefold()
         if own and not isinstance(message, m.Deny):
             raise m.MessageError(f"{request.code}: {message.by} asked for this run, so somebody else has to decide it")
-        return request, repeats
+
+    def late_budget(self) -> m.MessageError | None:
+        """At its deadline a limit was not raised in time, also where nobody was there to handle it."""
+        for request in self.state.requests.open():
+            if request.kind == "budget" and request.deadline is not None and workflow.now() >= request.deadline:
+                when = request.deadline.isoformat()
+                return m.MessageError(f"budget: {request.code} expired at {when}; nothing was changed")
+        return None
+
+    def unread_bytes(self) -> int:
+        """What waits to be read. It is counted on, as thousands of messages may come in one workflow task."""
+        inbox, (counted, count, size) = self.state.inbox, self.unread
+        if counted is not inbox:
+            count, size = 0, 0
+        size += sum(len((item.text or "").encode()) for item in inbox[count:])
+        self.unread = inbox, len(inbox), size
+        return size
 
     def _at_its_owner(self, code: str) -> None:
         """Raises MessageError, with the commands that do it, for a code of a sub-agent: it decides, not its parent."""

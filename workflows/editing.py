@@ -14,6 +14,9 @@ from workflows.fork_records import Edited, EditRequest
 from workflows.forks import answers_so_far, book_edit, mint
 from workflows.requests import Request
 
+EDITS_BY_APPROVERS = "edits-by-approvers"
+"""The patch since which only who may decide on a call may give it an answer by an edit."""
+
 
 class Editing(Decisions):
     """`in_turn`: a model turn is under way; `busy` counts the tools that run; `upgrading`: a session is being handed
@@ -81,6 +84,15 @@ class Editing(Decisions):
             by=message.by,
         )
 
+    def _check_editor(self, request: Request, message: m.Edit) -> None:
+        """An answer in place of a call that waits for approval is a decision on it."""
+        try:
+            if request.kind == "approval":
+                self.check_decider(request, message)
+        except m.MessageError:
+            if workflow.patched(EDITS_BY_APPROVERS):
+                raise
+
     def _settle_by(self, message: m.Edit, edited: Edited, source: Source) -> None:
         """Answers that the edits gave in place of calls that people are asked about."""
         found: list[tuple[Request, int]] = []
@@ -92,6 +104,7 @@ class Editing(Decisions):
                 raise m.MessageError(f"edit: call {item.call} is about to run, and has no answer to change")
             if open_ones[-1].judging is not None:
                 raise m.MessageError(f"edit: what {open_ones[-1].judging} sent for call {item.call} is being checked")
+            self._check_editor(open_ones[-1], message)
             found.append((open_ones[-1], index))
         for request, index in found:
             request.edited = edited.new[index].ref

@@ -29,6 +29,9 @@ RESOLVED_TO_THE_END = "resolved-while-ending"
 ALL_OF_A_BRANCH = "all-of-a-branch"
 """The patch since which a `compensate` of all, sent to a run that was reset, has to name the branch that it is for."""
 
+LATE_BUDGETS = "late-budgets-refused"
+"""The patch since which a `budget` that is handled at the deadline of its request or after it comes too late."""
+
 
 class Handlers(Editing, Rollover, Receiving):
     """The messages of a run. `closing`: the status with which the run is about to end. `early`: decisions that came
@@ -131,10 +134,15 @@ class Handlers(Editing, Rollover, Receiving):
             raise m.MessageError("budget: name at least one limit: turns, tokens, tool_calls, cost_usd or seconds")
         if isinstance(message, m.Edit):
             self.check_edit(message)
-        if isinstance(message, m.UserMessage):
-            waiting = sum(len((item.text or "").encode()) for item in self.state.inbox)
-            if waiting + len(message.text.encode()) > m.MESSAGE_BYTES:
-                raise m.MessageError("message: too much is waiting to be read; send it after the next turn")
+        if isinstance(message, m.UserMessage) and self.unread_bytes() + len(message.text.encode()) > m.MESSAGE_BYTES:
+            raise m.MessageError("message: too much is waiting to be read; send it after the next turn")
+
+    def validate(self, name: str, payloads: Sequence[RawValue | None]) -> None:
+        """Refuses an update that cannot be used, or comes too late."""
+        super().validate(name, payloads)
+        late = self.late_budget() if name == "budget" else None
+        if late is not None:
+            raise ApplicationError(str(late), type="Rejected", non_retryable=True)
 
     def _ending(self) -> m.MessageError:
         return m.MessageError(f"the run is ending ({self.closing}); nothing was changed")
@@ -143,6 +151,12 @@ class Handlers(Editing, Rollover, Receiving):
         self.check(message)
         if self.closing is not None and isinstance(message, m.Resolve) and not workflow.patched(RESOLVED_TO_THE_END):
             raise self._ending()
+        if (
+            isinstance(message, m.Budget)
+            and (late := self.late_budget()) is not None
+            and workflow.patched(LATE_BUDGETS)
+        ):
+            raise late
         handlers: dict[type[m.Message], Callable[[Any, Source], Awaitable[str]]] = {
             m.Approve: self.approve,
             m.Deny: self.deny,
@@ -160,7 +174,8 @@ class Handlers(Editing, Rollover, Receiving):
             m.Edit: self.edit,
         }
         status = await handlers[type(message)](message, source)
-        self.publish()
+        self.publish_attributes()
+        self.draw_soon()
         return {"ok": True, "status": status}
 
     async def _user_message(self, message: m.UserMessage, source: Source) -> str:

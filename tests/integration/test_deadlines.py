@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +149,20 @@ async def test_runs_that_wait_for_days_hold_no_worker_and_all_resume(
 
 def test_the_time_skipping_server_is_installed() -> None:
     assert os.access(shutil.which("temporal-test-server") or "", os.X_OK)
+
+
+@pytest.mark.all
+async def test_a_budget_that_is_handled_after_its_deadline_comes_too_late(stack: Stack, client: Client) -> None:
+    """It was sent when no worker was there, and the deadline passed before one came."""
+    stack.script("poor", call("read_file", path="a"), say("."))
+    stack.bundle("poor", ["read_file"], budget={"turns": 1, "wait": "15s"})
+    stack.serve_model()
+    async with stack.worker():
+        handle = await start(client, stack, "poor", "late")
+        [asked] = await pending(handle)
+    await handle.signal("budget", {"turns": 9, "by": "ann"})
+    await asyncio.sleep((at(asked["deadline"]) - datetime.now(UTC)).total_seconds() + 0.5)
+    async with stack.worker():
+        result = await handle.result()
+    assert result["status"] == "budget_exhausted"
+    assert sorted(each["decision"] for each in result["decisions"]) == ["expired", "rejected"]

@@ -191,3 +191,29 @@ async def test_a_fork_that_is_reset_begins_again_where_it_was_forked(stack: Stac
     assert stack.requests("both") == {"0": 1, "1": 3, "2": 3}
     assert result["checkpoint"]["sequence"] == 3
     assert [effect["tool"] for effect in result["effects"]] == ["looked"]
+
+
+async def test_only_an_approver_answers_a_call_that_waits_for_approval_by_an_edit(stack: Stack, client: Client) -> None:
+    """The answer stands in place of the call, so it is a decision on it."""
+    stack.script("gated", call("write_file", path="a.txt", content="A"), say("done"))
+    stack.bundle("gated", ["write_file"], approvals={"approvers": ["alice"]})
+    stack.serve_model()
+    async with stack.worker():
+        run = await stack.start({"goal": "write", "bundle": "gated"})
+        handle = client.get_workflow_handle(run)
+        asked = await pending(handle)
+        await paused(stack, client, run)
+        answered = {"edits": [{"tool_result": "1.0", "content": "Written."}]}
+        wrong = await stack.send("update", run, "edit", {**answered, "by": "mallory"})
+        assert wrong.returncode == 1, wrong.stdout
+        assert "mallory may not decide it; the bundle's approvers are: alice" in wrong.stderr
+        assert [each["code"] for each in await handle.query("pending")] == [asked[0]["code"]]
+        right = await stack.send("update", run, "edit", {**answered, "by": "alice"})
+        assert right.returncode == 0, right.stderr
+        await handle.execute_update("resume", {"by": "mallory"})
+        result = await handle.result()
+    assert [(each["decision"], each["by"]) for each in result["decisions"]][-2:] == [
+        ("answered", "alice"),
+        ("edit", "alice"),
+    ]
+    assert result["effects"] == []
