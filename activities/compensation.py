@@ -4,6 +4,7 @@ A compensation is an operation of its own, `<id>:undo`, of the class `once`: whe
 repeated, nobody has said. So one that fails in any way, or whose attempt dies, is a person's to judge.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,10 +14,11 @@ from activities.ancestry import NOTHING_HAPPENED
 from activities.attempts import Deed
 from activities.canonical import digest
 from activities.checkpoints import now_iso
+from activities.context import tool_message
 from activities.delegating import delegates_for
-from activities.effect_records import ENDS, Outcome, Prepared, State, allow
+from activities.effect_records import ENDS, IN_DOUBT, Outcome, Prepared, State, allow
 from activities.effects import Sandwich, Told, lease_of
-from activities.execution import answer_of, claim, clean, heartbeats, settled
+from activities.execution import answer_of, claim, clean, heartbeats, settled, text_of
 from activities.ledger import Standing, shown
 from activities.tools import Operation, Tool, ToolError
 from activities.world import World
@@ -38,14 +40,23 @@ class CompensationActivities:
     @activity.defn(name=EFFECT_PLAN.name)
     async def plan(self, request: UndoPlanRequest) -> UndoPlan:
         """What can be undone, or is in doubt of being undone, the last effect first."""
-        standings = await self._world.ledger.standings(request.thread)
+        return (await self._plan(request)).model_copy(update={"branched": request.branched})
+
+    async def _plan(self, request: UndoPlanRequest) -> UndoPlan:
+        only = None if request.operation_id is None else (request.operation_id, undo_id(request.operation_id))
+        standings = await self._world.ledger.standings(request.thread, only)
         found = [(held, each) for each in standings if (held := each.prepared) is not None]
         undone = {held.operation_id: each.state for held, each in found if held.undoes}
         if request.operation_id is not None:
             found = [(held, each) for held, each in found if held.operation_id == request.operation_id]
             if not found:
-                return UndoPlan(refused=f"there is no operation {request.operation_id}", branched=request.branched)
+                return UndoPlan(refused=f"there is no operation {request.operation_id}")
         found.sort(key=_order, reverse=True)
+        if request.left and found[0][1].state in IN_DOUBT:
+            held, each = found[0]
+            wait = max(claim.lease for claim in each.claims)
+            ask = UndoStep(operation_id=held.operation_id, tool=held.tool, timeout=wait, doubt=True)
+            return UndoPlan(steps=[ask], found=shown(held, each))
         happened = [held for held, each in found if each.state == "COMMITTED" and not held.undoes]
         steps = [step for held in happened if (step := self._step(held)) and _open(undone, held)]
         kept = [held.operation_id for held in happened if self._step(held) is None]
@@ -55,7 +66,6 @@ class CompensationActivities:
             kept=kept,
             refused=None if steps else _refusal(found, kept, undone),
             found=None if one is None or one[1].state in NOTHING_HAPPENED else shown(*one),
-            branched=request.branched,
         )
 
     def _step(self, held: Prepared) -> UndoStep | None:
@@ -73,21 +83,65 @@ class CompensationActivities:
     async def _undo(self, request: UndoRequest) -> ToolAnswer:
         thread, operation = request.thread, request.step.operation_id
         standing = await self._world.ledger.standing(thread, operation)
+        assert standing.prepared is not None, "what may be compensated was prepared"
+        if request.step.doubt and standing.state != "COMPENSATED":
+            closed = await self._close(request, standing.prepared)
+            if closed.effect is None or closed.effect.status != "COMMITTED" or self._step(standing.prepared) is None:
+                return closed
+            standing = await self._world.ledger.standing(thread, operation)
         if standing.state != "COMPENSATED":
             allow(standing.state, "COMPENSATED", operation)
-        assert standing.prepared is not None, "what may be compensated was prepared"
         sandwich = self._sandwich(request, standing)
         try:
             if request.doubt:
                 await self._world.ledger.prepare(thread, _forgone(sandwich.record))
                 ended = await sandwich.doubt(request.doubt)
             else:
-                ended = await sandwich.perform(request.resolution)
+                ended = await sandwich.perform(None if request.about == operation else request.resolution)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises
             raise clean(error) from None
         answer = await answer_of(self._world, sandwich, ended)
         effect = await self._world.ledger.view(thread, operation)
         return answer.model_copy(update={"effect": effect, "undoing": answer.effect})
+
+    async def _close(self, request: UndoRequest, held: Prepared) -> ToolAnswer:
+        """Brings an operation that a reset left in doubt to its end: by its look-up, or by a person's word. It is not
+        made any more."""
+        world, tool = self._world, self._world.registry.get(held.tool)
+        told = request.resolution if request.about == held.operation_id else None
+
+        async def look() -> Any:
+            assert tool is not None
+            assert tool.lookup_fn is not None
+            op = replace(await self._operation(tool, request, held), idempotency_key=held.idempotency_key)
+            try:
+                return await world.executor.call(tool.lookup_fn, op, seconds=tool.timeout, effect=False)
+            except ToolError as error:
+                raise Told(world.redact(f"the look-up cannot tell: {error}")) from None
+
+        sandwich = Sandwich(
+            ledger=world.ledger,
+            thread=request.thread,
+            record=held.model_copy(update={"claim": claim(held.claim.lease)}),
+            deed=Deed(_nothing_more, look if tool is not None and tool.lookup_fn is not None else None, 0.0),
+            on_unknown="review",
+            answer=lambda text, result: self._reply(request.thread, held, text, result),
+            to_text=lambda value: text_of(world, request.thread, value),
+            redact=world.redact,
+            last=bool(request.doubt) or activity.info().attempt >= TOOL_ATTEMPTS,
+            stopped=activity.is_cancelled,
+        )
+        try:
+            ended = await (sandwich.doubt("a reset left it") if told is None else sandwich.close(told))
+        except Exception as error:  # noqa: BLE001 - whatever a look-up raises
+            raise clean(error) from None
+        return await answer_of(world, sandwich, ended)
+
+    async def _reply(self, thread: str, held: Prepared, text: str, result: str | None) -> Ref:
+        body = tool_message(held.call or "", held.tool, self._world.redact(text))
+        if result is not None:
+            body["result"] = self._world.redact(result)
+        return await self._world.entries.put(thread, body, str(body["text"]))
 
     def _sandwich(self, request: UndoRequest, standing: Standing) -> Sandwich:
         held, tool = standing.prepared, self._world.registry.get(request.step.tool)
@@ -203,6 +257,10 @@ def _refusal(found: Found, kept: list[str], undone: dict[str, State]) -> str:
         return f"{'; '.join(tried[-5:])}. It is tried once: undo it by hand"
     states = ", ".join(f"{held.operation_id} is {each.state}" for held, each in found[-5:])
     return f"there is nothing to undo: {states or 'this run has no effects'}"
+
+
+async def _nothing_more() -> None:
+    raise AssertionError("an operation that was left is not made any more")
 
 
 async def _nothing(value: Any) -> str:

@@ -14,6 +14,7 @@ SCHEMA = 1
 State = Literal["ABSENT", "PREPARED", "IN_REVIEW", "COMMITTED", "NOT_EXECUTED", "SKIPPED", "COMPENSATED"]
 End = Literal["COMMITTED", "NOT_EXECUTED", "SKIPPED"]
 How = Literal["executed", "found", "person", "rule"]
+IN_DOUBT: tuple[State, ...] = ("PREPARED", "IN_REVIEW")
 ENDS: tuple[End, ...] = ("COMMITTED", "NOT_EXECUTED", "SKIPPED")
 
 NEXT: dict[State, frozenset[State]] = {

@@ -62,6 +62,22 @@ class Sandwich(Attempt):
         hold = await self._claim(claims[-1].attempt + 1)
         return await self._as_found(hold, reason) if isinstance(hold, Hold) else hold
 
+    async def close(self, resolution: Resolution) -> Ended:
+        """A person's word on an operation that is not to be made any more, whatever became of it: a reset left it."""
+        held, _ = await self.ledger.prepare(self.thread, self.record)
+        if (ended := await self._ended(held)) is not None:
+            return ended
+        if resolution.outcome != "not_happened":
+            return await self._as_told(resolution)
+        claims, said = await self.ledger.claims(self.thread, held), f"{resolution.by} said that it did not happen"
+        if claims[-1].refused:
+            return await self._end("NOT_EXECUTED", "person", f"{said}.", len(claims) - 1, error=True, by=resolution.by)
+        if not await self._counts(resolution, claims):
+            return await self.doubt("a later attempt may have acted")
+        if (ended := await self._wait_out(max(claim.lease for claim in claims))) is not None:
+            return ended
+        return await self._not_executed(claims[-1].attempt, "person", f"{said}. It is not made any more.")
+
     async def _ended(self, held: Prepared) -> Ended | None:
         """The outcome on record; `taken` for another request under this id, and for an effect that was undone."""
         if held.request_digest != self.record.request_digest:

@@ -105,7 +105,7 @@ class ToolActivities:
         tool, op, attempt = gated.tool, gated.op, activity.info().attempt
         try:
             value = await self._world.executor.run(tool, dict(op.arguments), op, gated.seconds)
-            text = await self._text(request.thread, value)
+            text = await text_of(self._world, request.thread, value)
         except ToolError as error:
             return await self._error(request, f"Error: {error}")
         except Exception as error:  # noqa: BLE001 - whatever a tool raises
@@ -150,7 +150,7 @@ class ToolActivities:
             deed=deed,
             on_unknown="review",
             answer=lambda text, result: self._answer(request, text, result),
-            to_text=lambda value: self._text(request.thread, value),
+            to_text=lambda value: text_of(self._world, request.thread, value),
             redact=self._world.redact,
             last=activity.info().attempt >= TOOL_ATTEMPTS,
             stopped=activity.is_cancelled,
@@ -174,13 +174,6 @@ class ToolActivities:
             call=request.call.id,
         )
 
-    async def _text(self, thread: str, value: Any) -> str:
-        """A result as text; binary data is kept beside it, under the digest that the text names."""
-        text, data = to_text(self._world.redact_data(bytes(value)) if isinstance(value, BINARY) else value)
-        if data is not None:
-            await self._world.entries.put_bytes(thread, data, text)
-        return self._world.redact(text)
-
     async def _answer(self, request: ToolRequest, text: str, told: str | None = None) -> Ref:
         """Stores the body that answers the call. `told`: the result, where a person told it and `text` says more."""
         text = self._world.redact(text)
@@ -203,6 +196,14 @@ class ToolActivities:
     async def _error(self, request: ToolRequest, text: str) -> ToolAnswer:
         answer = await self._answer(request, cut(self._world.redact(text), 2000))
         return ToolAnswer(status="error", answer=answer, reason=answer.preview)
+
+
+async def text_of(world: World, thread: str, value: Any) -> str:
+    """A result as text; binary data is kept beside it, under the digest that the text names."""
+    text, data = to_text(world.redact_data(bytes(value)) if isinstance(value, BINARY) else value)
+    if data is not None:
+        await world.entries.put_bytes(thread, data, text)
+    return world.redact(text)
 
 
 async def answer_of(world: World, sandwich: Attempt, ended: Ended) -> ToolAnswer:

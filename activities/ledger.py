@@ -12,7 +12,7 @@ once it has committed, the operation that it undid is COMPENSATED.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -145,9 +145,9 @@ class Ledger:
         found = await self.standing(thread, operation)
         return None if found.prepared is None else shown(found.prepared, found)
 
-    async def standings(self, thread: str) -> list[Standing]:
-        """Of every operation of a thread all that is on record, by the time of its intent."""
-        names = await self.names(thread)
+    async def standings(self, thread: str, only: Collection[str] | None = None) -> list[Standing]:
+        """Of every operation of a thread, or of these, all that is on record, by the time of its intent."""
+        names = [name for name in await self.names(thread) if only is None or f"{thread}:{name}" in only]
         found = await asyncio.gather(*(self.standing(thread, f"{thread}:{name}") for name in names))
         return sorted(found, key=lambda each: each.prepared.prepared_at if each.prepared else "")
 

@@ -136,16 +136,12 @@ def _abandoned(effects: list[EffectRecord], workflow_id: str, thread: str) -> st
     for effect in effects[-LAST_STEPS:]:
         outside = f", outside id {effect.external_id}" if effect.external_id else ""
         undo = command(workflow_id, "compensate", {"operation_id": effect.operation_id, "by": "YOUR-NAME"})
-        remedy = fenced(undo, "bash") if effect.status == "COMMITTED" else fenced(look_for(effect))
+        asks = "" if effect.status == "COMMITTED" else f": look outside for the key {effect.idempotency_key}; this asks"
+        remedy = fenced(undo, "bash")
         if effect.operation_id.partition(":")[0] != thread:
-            remedy = fenced("made by the run that this one was forked from")
-        lines.append(f"{fenced(f'{effect.operation_id}: {effect.status}{outside}')}\n{remedy}")
+            asks, remedy = "", fenced("made by the run that this one was forked from")
+        lines.append(f"{fenced(f'{effect.operation_id}: {effect.status}{outside}{asks}')}\n{remedy}")
     return "\n".join(lines)
-
-
-def look_for(effect: EffectRecord) -> str:
-    """What to do about an effect that a reset left while nobody knew whether it happened."""
-    return f"left by a reset: look outside for the key {effect.idempotency_key}"
 
 
 def left_text(effect: EffectRecord) -> str:

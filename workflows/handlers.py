@@ -281,8 +281,12 @@ class Handlers(Editing, Rollover, Receiving):
 
     async def undo_plan(self, operation_id: str | None, command: Command[UndoPlanRequest, UndoPlan]) -> UndoPlan:
         """What can be undone, the last effect first. `command`: EFFECT_PLAN, with an end to its tries or without."""
+        state = self.state
         request = UndoPlanRequest(
-            thread=self.state.opened.thread, operation_id=operation_id, branched=self.state.branched
+            thread=state.opened.thread,
+            operation_id=operation_id,
+            left=operation_id in state.abandoned,
+            branched=state.branched,
         )
         queue = workflow.info().task_queue + TOOLS_QUEUE_SUFFIX
         said = "what can be undone" if operation_id is None else f"what is on record of {operation_id}"[:100]

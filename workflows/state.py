@@ -141,7 +141,7 @@ class RunState(Carried[Opening]):
         """Books what the ledger says of an operation; the last ones are kept."""
         if effect.operation_id in self.abandoned:
             effect = effect.model_copy(update={"abandoned": True})
-            if effect.status != "COMPENSATED":
+            if effect.status not in ("COMPENSATED", "NOT_EXECUTED"):
                 self.abandoned[effect.operation_id] = effect
                 return
             del self.abandoned[effect.operation_id]

@@ -14,7 +14,8 @@ from workflows import catalog
 from workflows.decisions import POLICY
 from workflows.gates import Gates, Held, type_of
 from workflows.keys import undo_id
-from workflows.records import Call, Item, Resolution, ToolAnswer
+from workflows.records import Call, Item, ToolAnswer
+from workflows.requests import Request
 from workflows.rollover import RollOver
 from workflows.undoing_records import UndoRequest, UndoStep
 
@@ -82,22 +83,24 @@ class Undoing(Gates):
 
     async def _step(self, step: UndoStep) -> str:
         """Takes the first step of the queue to its end, and gives what became of it."""
-        call = _call(step)
-        review = self.state.requests.review_of(call)
+        calls = [_call(step), _in_doubt(step)] if step.doubt else [_call(step)]
+        asked = (self.state.requests.review_of(call) for call in calls)
+        review = next((each for each in asked if each is not None), None)
         if review is not None:  # the run rolled over while it was being asked about
             await self.decided(review)
-        answer = await self._attempt_undo(step, review.resolution if review else None)
+        answer = await self._attempt_undo(step, review)
         while answer.status == "review":
-            why = answer.reason or "nobody knows"
-            review = await self.review(call, f"Was {step.operation_id} ({step.tool}) undone? {why}")
-            answer = await self._attempt_undo(step, review.resolution)
+            review = await self.review(*_question(step, answer))
+            answer = await self._attempt_undo(step, review)
         self.state.undo = self.state.undo[1:]
         self.publish()
-        undone = answer.effect is not None and answer.effect.status == "COMPENSATED"
-        return f"{step.operation_id} was undone" if undone else f"{step.operation_id} could not be undone"
+        status = answer.effect.status if answer.effect is not None else ""
+        if status == "COMPENSATED":
+            return f"{step.operation_id} was undone"
+        return f"{step.operation_id} is {status}" if step.doubt else f"{step.operation_id} could not be undone"
 
-    async def _attempt_undo(self, step: UndoStep, resolution: Resolution | None) -> ToolAnswer:
-        while (answer := await self._undo_unless_held(step, resolution)) is None:
+    async def _attempt_undo(self, step: UndoStep, review: Request | None) -> ToolAnswer:
+        while (answer := await self._undo_unless_held(step, review)) is None:
             await self.wait(lambda: self.state.paused is None, "resume")
         self.state.book_change(answer.files)
         for effect in (answer.effect, answer.undoing):
@@ -106,22 +109,23 @@ class Undoing(Gates):
         self.publish()
         return answer
 
-    async def _undo_unless_held(self, step: UndoStep, resolution: Resolution | None) -> ToolAnswer | None:
+    async def _undo_unless_held(self, step: UndoStep, review: Request | None) -> ToolAnswer | None:
         self.busy += 1
         try:
             async with self.writers:
-                return await self._attempts_undo(step, resolution)
+                return await self._attempts_undo(step, review)
         except Held:
             return None
         finally:
             self.busy -= 1
 
-    async def _attempts_undo(self, step: UndoStep, resolution: Resolution | None) -> ToolAnswer:
+    async def _attempts_undo(self, step: UndoStep, review: Request | None) -> ToolAnswer:
         request = UndoRequest(
             thread=self.state.opened.thread,
             bundle=self.state.opened.bundle.digest,
             step=step,
-            resolution=resolution,
+            resolution=review.resolution if review is not None else None,
+            about=review.call.operation_id if review is not None and review.call is not None else None,
             files=self.state.files,
             at=self.state.at.sha256,
         )
@@ -172,3 +176,21 @@ def _call(step: UndoStep) -> Call:
         operation_id=operation,
         arguments={"undo": step.operation_id},
     )
+
+
+def _in_doubt(step: UndoStep) -> Call:
+    """The operation itself, as a request to a person shows it."""
+    operation = step.operation_id
+    return _call(step).model_copy(
+        update={"id": operation, "operation_id": operation, "summary": f"what became of {operation}", "arguments": None}
+    )
+
+
+def _question(step: UndoStep, answer: ToolAnswer) -> tuple[Call, str]:
+    """What a person is asked, and about what."""
+    effect, why = answer.effect, answer.reason or "nobody knows"
+    if step.doubt and effect is not None and effect.status in ("PREPARED", "IN_REVIEW"):
+        known = f"Attempts: {effect.attempts}, prepared at {effect.prepared_at}, key {effect.idempotency_key}."
+        asked = f"Did {step.operation_id} happen? {why}. {known}"
+        return _in_doubt(step), f"{asked} A reset left it, so that it is not made any more if it did not."
+    return _call(step), f"Was {step.operation_id} ({step.tool}) undone? {why}"

@@ -6,20 +6,25 @@ from workflows.records import EffectRecord, Files, Record, Resolution
 
 
 class UndoPlanRequest(Record):
-    """Input of `effect.plan`: which operations of a thread are to be undone; without an id, all."""
+    """Input of `effect.plan`: which operations of a thread are to be undone; without an id, all. `left`: that one was
+    left by a reset, so that nobody but a person brings it to an end where nobody knows whether it happened. `branched`:
+    there may be paths that were left."""
 
     thread: str
     operation_id: str | None = None
+    left: bool = False
     branched: bool = False
 
 
 class UndoStep(Record):
-    """One operation to undo, with its tool and how long that may take in seconds."""
+    """One operation to undo, with its tool and how long that may take in seconds. `doubt`: first of all a person says
+    whether it happened."""
 
     operation_id: str
     tool: str
     timeout: float = 30.0
     by: str | None = None
+    doubt: bool = False
 
 
 class UndoPlan(Record):
@@ -35,12 +40,14 @@ class UndoPlan(Record):
 
 
 class UndoRequest(Record):
-    """Input of `effect.undo`. `files`: the state of the workspace, `at`: the turn, as the head's digest."""
+    """Input of `effect.undo`. `files`: the state of the workspace, `at`: the turn, as the head's digest. `about`: the
+    operation that the resolution is about, the undone one or its undoing."""
 
     thread: str
     bundle: str
     step: UndoStep
     resolution: Resolution | None = None
+    about: str | None = None
     doubt: str = ""
     files: Files = Files()
     at: str = ""

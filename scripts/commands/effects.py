@@ -14,6 +14,7 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.effect_records import IN_DOUBT
 from activities.ledger import Ledger
 from activities.store import Store, open_store
 from scripts.commands.running import Refused, plain, run
@@ -23,7 +24,6 @@ from workflows.keys import safe_id, thread_name
 from workflows.messages import command
 from workflows.records import EffectRecord
 
-IN_DOUBT = ("PREPARED", "IN_REVIEW")
 THREAD = re.compile(r"threads/([^/]+)/([^/]+)/effects/([^/]+)/(prepared|outcome)\.json")
 
 
@@ -116,11 +116,14 @@ async def _asked(client: Client | None, thread: str) -> tuple[str | None, dict[s
         described = await client.get_workflow_handle(found.id).describe()
         if thread_name(found.id, described.raw_description.workflow_execution_info.first_run_id) != thread:
             continue
+        handle, wait = client.get_workflow_handle(found.id), timedelta(seconds=10)
         try:
-            pending = await client.get_workflow_handle(found.id).query("pending", rpc_timeout=timedelta(seconds=10))
+            pending = await handle.query("pending", rpc_timeout=wait)
+            left = [one["operation_id"] for one in await handle.query("effects", rpc_timeout=wait) if one["abandoned"]]
         except RPCError:
             return found.id, {}
-        return found.id, {one["operation_id"]: one["commands"] for one in pending if one["kind"] == "review"}
+        asks = {one: {"ask": command(found.id, "compensate", {"operation_id": one, "by": "YOUR-NAME"})} for one in left}
+        return found.id, asks | {one["operation_id"]: one["commands"] for one in pending if one["kind"] == "review"}
     return None, {}
 
 
@@ -128,7 +131,7 @@ def _advice(record: EffectRecord, owner: str | None) -> dict[str, str]:
     """What to do where no request is open."""
     if owner is not None and record.operation_id.endswith(":undo"):
         undone = record.operation_id.removesuffix(":undo")
-        return {"ask again": command(owner, "compensate", {"operation_id": undone, "by": "YOUR-NAME"})}
+        return {"ask": command(owner, "compensate", {"operation_id": undone, "by": "YOUR-NAME"})}
     if owner is not None:
         return {"wait": f"the run {owner} is at work on it; it recovers by itself, or asks"}
     return {"look": f"its run is not open: look outside for the key {record.idempotency_key}"}

@@ -12,7 +12,8 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-import tests.durable.many  # noqa: F401, registers its paths
+import tests.durable.many
+import tests.durable.resets  # noqa: F401, both register their paths
 from activities.bundles import Bundles
 from activities.errors import IncompatiblePayload
 from activities.manifest import Manifest

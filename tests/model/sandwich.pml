@@ -34,6 +34,7 @@ byte words, about;          /* how many were said; the newest claim when it was 
 byte effects[3];            /* in the world, by request */
 byte started, running;
 bool other;                 /* the other request has been made */
+bool closed;                /* a person has ended it as one that a reset left, or could not */
 
 #define ALL_OVER(k)  (over[1] && (k < 2 || over[2]) && (k < 3 || over[3]) && (k < 4 || over[4]) && (k < 5 || over[5]))
 #define KILLED  if :: skip :: goto gone fi
@@ -175,7 +176,8 @@ active proctype Server() {
             started++; running++; run Attempt(1) }
     :: atomic { !other && started > 0 && running < 2 -> other = true; running++; run Attempt(2) }
     :: outcome != NONE && running == 0 -> break
-    :: review && running == 0 && words >= WORDS -> break               /* it waits for a person, by name */
+    :: review && running == 0 && words >= WORDS && (closed || effects[request] > 0) -> break
+                                                                       /* it waits for a person, by name */
     :: atomic { started >= STARTS && running == 0 && outcome == NONE && !review ->
             /* every attempt is spent: effect.doubt */
             if
@@ -207,6 +209,28 @@ end:
             if :: started >= STARTS -> started = STARTS - 1 :: else fi  /* the run asks the tool again */
        }
     od
+}
+
+/* A reset left it: a person's "it did not happen" is its end, once nobody can act any more, and it is not made again.
+ * What is killed on the way is tried again. */
+active proctype Left() {
+    byte seen;
+end:
+    atomic { review && outcome == NONE && effects[request] == 0 -> seen = last }
+again:
+    (ALL_OVER(seen) || outcome != NONE);
+    if :: skip :: goto again fi;
+    atomic {
+        if
+        :: outcome == NONE && last == seen && review && !refused -> last++; refused = true; review = false
+        :: outcome == NONE && refused
+        :: else -> goto gone
+        fi
+    }
+    if :: skip :: goto again fi;
+    END(NOT_EXECUTED);
+gone:
+    closed = true
 }
 
 /* A deploy may have shortened a tool's time, so an older claim may have the later deadline. */

@@ -1,6 +1,7 @@
 """What a path that a reset left did and was told: none of it is forgotten, or taken for something else."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -144,3 +145,47 @@ async def _idle(handle: WorkflowHandle[Any, Any]) -> bool:
 
 async def _rejected(handle: WorkflowHandle[Any, Any]) -> dict[str, Any] | None:
     return next((each for each in await handle.query("decisions") if each["decision"] == "rejected"), None)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("word", ["happened", "not_happened"])
+async def test_an_effect_that_was_left_in_doubt_is_ended_by_a_person_and_not_made_any_more(
+    stack: Stack, client: Client, word: str
+) -> None:
+    async with effects_stack(stack) as outside:
+        bundle(stack, "left", call("reviewed", label="d"), say("done"))
+        stack.serve_model()
+        outside.hold["d"] = 10.0  # past the tool's deadline
+        async with stack.worker():
+            run = await stack.start({"goal": "act", "bundle": "left", "interactive": True})
+            handle = client.get_workflow_handle(run)
+            before = (await pending(handle, seconds=90))[0]
+            await until(lambda: outside.effects["d"] == 1, 60)
+            replay_script(stack, "left", say("done"))
+            point = ("-t", "FirstWorkflowTask", "--reapply-exclude", "All")
+            done = await stack.temporal("workflow", "reset", "-w", run, "--reason", "a test", *point)
+            assert done.returncode == 0, done.stderr
+            handle = client.get_workflow_handle(run)
+            await until(lambda: _idle(handle), 90)
+            (line,) = json.loads((await stack.shell("perdure effects --in-doubt --json")).stdout)
+            done = await stack.shell(line["resolve"]["ask"].replace("YOUR-NAME", "alice"))
+            assert done.returncode == 0, done.stderr
+            asked = (await pending(handle, seconds=90))[0]
+            assert (asked["kind"], asked["operation_id"]) == ("review", before["operation_id"])
+            given = {"result": {"id": "d-1"}} if word == "happened" else {}
+            said = {"code": asked["code"], "outcome": word, "by": "alice", **given}
+            done = await stack.send("update", run, "resolve", said)
+            assert done.returncode == 0, done.stderr
+            await until(lambda: _settled(handle), 90)
+            await stack.send("update", run, "finish", {"by": "alice"})
+            result = await handle.result()
+            assert (await stack.shell("perdure effects --in-doubt")).returncode == 0
+        assert (outside.requests["d"], outside.undone["d"]) == (1, word == "happened")
+    status = {each["operation_id"]: each["status"] for each in result["effects"]}
+    assert status[before["operation_id"]] == ("COMPENSATED" if word == "happened" else "NOT_EXECUTED")
+
+
+async def _settled(handle: WorkflowHandle[Any, Any]) -> bool:
+    """Whether nothing of the operation is open any more."""
+    effects = await handle.query("effects")
+    return any(each["status"] in ("COMPENSATED", "NOT_EXECUTED") for each in effects)

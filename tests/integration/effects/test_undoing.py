@@ -185,7 +185,7 @@ async def test_an_undoing_in_review_is_asked_about_again_after_a_reset(stack: St
             handle = client.get_workflow_handle(run)
             await until(lambda: _waits(handle, "message"), 90)
             (line,) = json.loads((await stack.shell("perdure effects --in-doubt --json")).stdout)
-            done = await stack.shell(line["resolve"]["ask again"].replace("YOUR-NAME", "alice"))
+            done = await stack.shell(line["resolve"]["ask"].replace("YOUR-NAME", "alice"))
             assert done.returncode == 0, done.stderr
             again = (await pending(handle, seconds=90))[0]
             assert (again["operation_id"], again["kind"]) == (asked["operation_id"], "review")

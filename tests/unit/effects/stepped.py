@@ -158,6 +158,11 @@ class World:
         sandwich = self.sandwich(f"token-{self.tokens}", mood, last, request, timeout)
         return Running(sandwich.doubt("every attempt was spent") if doubt else sandwich.perform(resolution))
 
+    def leave(self, word: Resolution) -> Running:
+        """A person's word on an operation that a reset left."""
+        self.tokens += 1
+        return Running(self.sandwich(f"token-{self.tokens}", "well", False, "this").close(word))
+
     def sandwich(self, token: str, mood: str, last: bool, request: str, timeout: float = TIMEOUT) -> Sandwich:
         record = self.record(token, request, timeout)
         look: Callable[[], Coroutine[Any, Any, Any]] | None = None

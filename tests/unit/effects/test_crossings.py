@@ -1,5 +1,7 @@
 """Single crossings of attempts, each the shortest way to a fault that the protocol prevents."""
 
+import pytest
+
 from activities.effect_records import Outcome, Review
 from tests.unit.effects.stepped import Running, World
 from workflows.records import Resolution
@@ -146,3 +148,41 @@ def test_a_person_is_asked_when_no_older_attempt_with_more_time_can_act_any_more
     assert isinstance(ended(world, world.start("refuses", timeout=3.0)), Review)
     world.finish(first)
     assert world.service.effects == 0
+
+
+@pytest.mark.parametrize("crash", [0, 1, 2, 3, 4, 5, 6])
+def test_what_a_reset_left_is_not_made_any_more_once_a_person_says_that_it_was_not(crash: int) -> None:
+    """Wherever the attempt that writes the word down dies."""
+    world = World("nothing", "once")
+    first = world.start()
+    until(first, "act")
+    assert isinstance(ended(world, world.start(doubt=True)), Review)
+    closing = world.leave(NOT_HAPPENED)
+    for _ in range(3 * crash):
+        if closing.live:
+            world.clock.now = max(world.clock.now, closing.at.due if closing.at else 0.0)
+            closing.go()
+    closing.crash()
+    left = ended(world, world.leave(NOT_HAPPENED))
+    assert isinstance(left, Outcome)
+    assert (left.status, left.how) == ("NOT_EXECUTED", "person")
+    for late in (first, world.start(), world.start(resolution=NOT_HAPPENED)):
+        world.finish(late)
+    assert world.service.effects == 0
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 2))
+def test_what_a_reset_left_is_closed_only_where_no_attempt_acts_behind_it(steps: int) -> None:
+    """The old path's attempt may be anywhere when the word is written down."""
+    world = World("nothing", "once")
+    first = world.start()
+    until(first, "act")
+    assert isinstance(ended(world, world.start(doubt=True)), Review)
+    late = world.start(resolution=NOT_HAPPENED)
+    for _ in range(steps):
+        if late.live:
+            world.clock.now = max(world.clock.now, late.at.due if late.at else 0.0)
+            late.go()
+    world.finish(world.leave(NOT_HAPPENED))
+    world.finish(late)
+    assert world.state() != "NOT_EXECUTED" or world.service.effects == 0

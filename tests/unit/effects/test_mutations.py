@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 CROSSINGS = "tests/unit/effects/test_crossings.py"
 RULES = "tests/unit/effects/test_rules.py"
+WORDS, PLANS, EQUAL = (f"tests/unit/effects/test_{name}.py" for name in ("words", "plans", "equal"))
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Mutation:
 
 
 EFFECTS, GATE, JUDGE = "activities/effects.py", "activities/gate.py", "activities/judge.py"
+UNDOING = "activities/compensation.py"
 MUTATIONS = [
     Mutation(
         "commit before execute",
@@ -102,6 +104,39 @@ MUTATIONS = [
         "claims(self.thread, held)\n        if (ended := await self._wait_out(max(",
         "claims(self.thread, held)\n        if (ended := await self._wait_out(0 * max(",
     ),
+    Mutation(
+        "an older and longer lease not waited out",
+        EFFECTS,
+        "longest = max(claim.lease for claim in claims)",
+        "longest = claims[-1].lease",
+    ),
+    Mutation(
+        "what a reset left made again, though a person said that it was not",
+        EFFECTS,
+        'return await self._not_executed(claims[-1].attempt, "person", f"{said}. It is not made any more.")',
+        'return await self._end("NOT_EXECUTED", "person", said, claims[-1].attempt, error=True)',
+    ),
+    Mutation(
+        "a deploy's longer time taken", GATE, "return min(self.tool.seconds(", "return max(self.tool.seconds(", RULES
+    ),
+    Mutation(
+        "a person's result kept in words only",
+        "activities/attempts.py",
+        "text, attempts, False, outside, resolution.by, result)",
+        "text, attempts, False, outside, resolution.by)",
+        WORDS,
+    ),
+    Mutation(
+        "a word about the operation before taken for this one",
+        "workflows/requests.py",
+        "return found if about is not None and about.operation_id == call.operation_id else None",
+        "return found",
+        WORDS,
+    ),
+    Mutation("an undoing in doubt left out", UNDOING, '"ABSENT") not in ENDS', '"ABSENT") == "ABSENT"', PLANS),
+    Mutation("undone by the clock", UNDOING, "return place, found.outcome", "return [], found.outcome", PLANS),
+    Mutation("a file of another start taken for written", JUDGE, " and not writes and spec", " and spec", EQUAL),
+    Mutation("another start's files count", JUDGE, "elsewhere=not writes)", "elsewhere=True)", EQUAL),
     Mutation(
         "another request under a taken id executed",
         EFFECTS,

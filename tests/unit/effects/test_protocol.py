@@ -101,6 +101,13 @@ class Effects(RuleBasedStateMachine):
         truth = "happened" if self.world.service.effects else "give_up" if give_up else "not_happened"
         self.word = Resolution(outcome=truth, by="alice", code=f"C{self.codes}")  # type: ignore[arg-type]
 
+    @precondition(lambda self: self.world and self.word is not None and len(self.live()) < 3)
+    @rule()
+    def a_reset_left_it_and_the_word_ends_it(self) -> None:
+        assert self.world is not None
+        assert self.word is not None
+        self.attempts.append(self.world.leave(self.word))
+
     @invariant()
     def at_most_one_effect(self) -> None:
         assert self.world is None or self.world.service.effects <= 1
