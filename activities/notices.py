@@ -40,7 +40,10 @@ class NoticeActivities:
         """Sends every notice of this stage. What a retry may mend fails the attempt; what was sent is not sent again,
         and should it be, it carries the same key."""
         approvals = (await self._world.bundles.manifest(request.bundle)).file.approvals
-        after = approvals.times()[request.stage]
+        times = approvals.times()
+        if request.stage >= len(times):
+            return Noticed()  # the run has gone over to a bundle that tells people less often
+        after = times[request.stage]
         (done, failed), passing = earlier_attempts(), list[str]()
         for index, notice in enumerate(approvals.notify):
             if notice.after != after or index in done:
