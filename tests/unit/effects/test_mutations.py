@@ -111,12 +111,6 @@ MUTATIONS = [
         "longest = claims[-1].lease",
     ),
     Mutation(
-        "what a reset left made again, though a person said that it was not",
-        EFFECTS,
-        'return await self._not_executed(claims[-1].attempt, "person", f"{said}. It is not made any more.")',
-        'return await self._end("NOT_EXECUTED", "person", said, claims[-1].attempt, error=True)',
-    ),
-    Mutation(
         "a deploy's longer time taken", GATE, "return min(self.tool.seconds(", "return max(self.tool.seconds(", RULES
     ),
     Mutation(
