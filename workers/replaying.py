@@ -43,6 +43,7 @@ async def replay(
         workflow_runner=runner or PlainRunner(),
         namespace="replay",
         runtime=_silent(),
+        debug_mode=True,  # a long task is no stuck one: the replayer hangs where its two seconds for one are over
     )
     async with replayer.workflow_replay_iterator(histories) as results:
         async for result in results:

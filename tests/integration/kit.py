@@ -213,7 +213,9 @@ async def pending(handle: WorkflowHandle[Any, Any], count: int = 1, seconds: flo
 
 async def replay(client: Client, workflow_ids: list[str], converter: DataConverter = WORKER_DATA_CONVERTER) -> None:
     """Replays the histories of runs, continued ones too, with today's code."""
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=converter, workflow_runner=PlainRunner())
+    replayer = Replayer(
+        workflows=WORKFLOWS, data_converter=converter, workflow_runner=PlainRunner(), debug_mode=True
+    )  # without its limit of two seconds for one task, after which it hangs
     for workflow_id in dict.fromkeys(workflow_ids):
         for run_id in await executions(client, workflow_id):
             history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
