@@ -165,7 +165,8 @@ async def test_codes_of_other_runs_and_kinds_are_refused(stack: Stack, client: C
         assert mine["approval"]["code"] in refused  # the open ones are listed, with their commands
         assert "is of the kind question" in await send(one, "approve", code=mine["question"]["code"])
         assert "is of the kind approval" in await send(one, "answer", code=mine["approval"]["code"], value="x")
-        assert "is of the kind approval" in await send(one, "resolve", code=mine["approval"]["code"], outcome="happened")
+        said = await send(one, "resolve", code=mine["approval"]["code"], outcome="happened")
+        assert "is of the kind approval" in said
         assert "must be a text" in await send(one, "answer", code=mine["question"]["code"], value=5)
         assert await send(one, "answer", code=mine["question"]["code"], value="this") == "answered"
         assert await send(one, "answer", code=mine["question"]["code"], value="this") == "already answered"
