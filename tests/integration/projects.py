@@ -60,6 +60,15 @@ def told(stack: Stack, name: str, turns: Turns, *when: str) -> None:
     stack.script(name, *turns, when=list(when))
 
 
+def two_tasks(stack: Stack, *heard: str) -> None:
+    """A plan of two tasks that go well. The first one's evaluator and the second one's coder hear all of `heard`."""
+    told(stack, "plan", plan("add", "times"), "Prepare this project")
+    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
+    told(stack, "grade-add", grade("add"), "Grade the task `add`", *heard)
+    told(stack, "times", work("times", "a * b", 6), "Do the task `times`", *heard)
+    told(stack, "grade-times", grade("times"), "Grade the task `times`")
+
+
 def roles(stack: Stack, **coder: Any) -> dict[str, str]:
     """Bundles of the three roles; tables of the coder's."""
     allow = [{"tool": "*", "decision": "allow"}]

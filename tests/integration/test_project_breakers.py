@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import Client
 
 from tests.integration.kit import Stack, call, until
-from tests.integration.projects import Held, git, grade, plan, repository, roles, send, start, told, work
+from tests.integration.projects import Held, git, grade, plan, repository, roles, send, start, told, two_tasks, work
 from tests.isolation import isolation
 
 pytestmark = [isolation, pytest.mark.all]
@@ -35,11 +35,7 @@ async def test_a_coder_that_rewrites_history_is_rejected_and_the_next_begins_bef
 async def test_what_people_say_reaches_the_evaluator_and_the_coder_and_no_flood_hides_what_was_decided(
     stack: Stack, client: Client
 ) -> None:
-    told(stack, "plan", plan("add", "times"), "Prepare this project")
-    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
-    told(stack, "grade-add", grade("add"), "Grade the task `add`", "ann: in words")
-    told(stack, "times", work("times", "a * b", 6), "Do the task `times`", "ann: in words")
-    told(stack, "grade-times", grade("times"), "Grade the task `times`")
+    two_tasks(stack, "ann: in words")
     held, bundles = Held("add"), roles(stack)
     stack.serve_model(on_turn=held)
     async with stack.worker():
@@ -59,11 +55,7 @@ async def test_what_people_say_reaches_the_evaluator_and_the_coder_and_no_flood_
 async def test_a_project_goes_on_with_the_bundles_that_it_pinned_whatever_becomes_of_their_folders(
     stack: Stack, client: Client
 ) -> None:
-    told(stack, "plan", plan("add", "times"), "Prepare this project")
-    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
-    told(stack, "grade-add", grade("add"), "Grade the task `add`")
-    told(stack, "times", work("times", "a * b", 6), "Do the task `times`")
-    told(stack, "grade-times", grade("times"), "Grade the task `times`")
+    two_tasks(stack)
     held, bundles = Held("add"), roles(stack)
     stack.serve_model(on_turn=held)
     async with stack.worker():

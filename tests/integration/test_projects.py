@@ -24,6 +24,7 @@ from tests.integration.projects import (
     send,
     start,
     told,
+    two_tasks,
     waits_for_resume,
     work,
 )
@@ -35,11 +36,7 @@ pytestmark = [isolation, pytest.mark.all]
 async def test_a_project_of_two_tasks_is_built_in_the_users_repository(
     stack: Stack, client: Client, tmp_path: Path
 ) -> None:
-    told(stack, "plan", plan("add", "times"), "Prepare this project")
-    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
-    told(stack, "times", work("times", "a * b", 6), "Do the task `times`")
-    told(stack, "grade-add", grade("add"), "Grade the task `add`")
-    told(stack, "grade-times", grade("times"), "Grade the task `times`")
+    two_tasks(stack)
     bundles, mine = roles(stack), repository(tmp_path / "mine")
     stack.serve_model()
     async with stack.worker():
@@ -144,11 +141,7 @@ async def test_a_rollover_and_a_reset_find_the_session_at_work(stack: Stack, cli
 async def test_a_fork_begins_between_two_tasks_with_a_clone_of_its_own(
     stack: Stack, client: Client, tmp_path: Path
 ) -> None:
-    told(stack, "plan", plan("add", "times"), "Prepare this project")
-    told(stack, "add", work("add", "a + b", 5), "Do the task `add`")
-    told(stack, "times", work("times", "a * b", 6), "Do the task `times`")
-    told(stack, "grade-add", grade("add"), "Grade the task `add`")
-    told(stack, "grade-times", grade("times"), "Grade the task `times`")
+    two_tasks(stack)
     bundles, mine = roles(stack), repository(tmp_path / "mine")
     stack.serve_model()
     async with stack.worker():

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from tests.integration.effects.crashes import bundle, effects_stack
@@ -27,9 +27,7 @@ async def test_all_effects_are_undone_in_reverse_and_one_that_fails_goes_to_a_pe
         bundle(stack, "undo", *turns)
         stack.serve_model()
         async with stack.worker():
-            run = await stack.start({"goal": "act", "bundle": "undo", "interactive": True})
-            handle = client.get_workflow_handle(run)
-            await until(lambda: _waits(handle, "message"), 90)
+            run, handle = await at_rest(stack, client, "undo")
             wrong = await stack.send("update", run, "compensate", {"operation_id": "nothing", "by": "alice"})
             assert wrong.returncode != 0
             assert "there is no operation nothing" in wrong.stderr
@@ -98,6 +96,14 @@ async def _waits(handle: Any, what: str) -> bool:
     return what in (await handle.query("status"))["waiting_on"]
 
 
+async def at_rest(stack: Stack, client: Client, name: str) -> tuple[str, WorkflowHandle[Any, Any]]:
+    """A run that has acted and waits to be spoken to."""
+    run = await stack.start({"goal": "act", "bundle": name, "interactive": True})
+    handle = client.get_workflow_handle(run)
+    await until(lambda: _waits(handle, "message"), 90)
+    return run, handle
+
+
 async def test_what_a_person_confirmed_with_its_result_is_undone_by_that_result(stack: Stack, client: Client) -> None:
     async with effects_stack(stack) as outside:
         bundle(stack, "told", call("reviewed", label="d"), say("done"))
@@ -124,9 +130,7 @@ async def test_what_a_compensate_queued_is_done_before_the_run_ends(stack: Stack
         bundle(stack, "bye", call("looked", label="a"), call("looked", label="b"), say("done"))
         stack.serve_model()
         async with stack.worker():
-            run = await stack.start({"goal": "act", "bundle": "bye", "interactive": True})
-            handle = client.get_workflow_handle(run)
-            await until(lambda: _waits(handle, "message"), 90)
+            _, handle = await at_rest(stack, client, "bye")
             await handle.signal("compensate", {"by": "alice"})
             await handle.signal("finish", {"by": "alice"})
             result = await handle.result()
@@ -141,9 +145,7 @@ async def test_an_undoing_in_review_is_waited_for_at_the_end_of_a_cancelled_run(
         bundle(stack, "order", *turns, effects={"on_end": "compensate"})
         stack.serve_model()
         async with stack.worker():
-            run = await stack.start({"goal": "act", "bundle": "order", "interactive": True})
-            handle = client.get_workflow_handle(run)
-            await until(lambda: _waits(handle, "message"), 90)
+            run, handle = await at_rest(stack, client, "order")
             outside.refuse.add("b")
             await stack.send("update", run, "compensate", {"by": "alice"})
             asked = (await pending(handle, seconds=90))[0]
@@ -175,9 +177,7 @@ async def test_an_undoing_in_review_is_asked_about_again_after_a_reset(stack: St
         bundle(stack, "lost", call("looked", label="a"), call("reviewed", label="b"), say("done"))
         stack.serve_model()
         async with stack.worker():
-            run = await stack.start({"goal": "act", "bundle": "lost", "interactive": True})
-            handle = client.get_workflow_handle(run)
-            await until(lambda: _waits(handle, "message"), 90)
+            run, handle = await at_rest(stack, client, "lost")
             outside.refuse.add("b")
             await stack.send("update", run, "compensate", {"by": "alice"})
             asked = (await pending(handle, seconds=90))[0]
@@ -204,9 +204,7 @@ async def test_an_undoing_that_the_end_of_the_run_cuts_off_is_told(stack: Stack,
         bundle(stack, "mid", call("looked", label="a"), call("reviewed", label="c"), say("done"))
         stack.serve_model()
         async with stack.worker():
-            run = await stack.start({"goal": "act", "bundle": "mid", "interactive": True})
-            handle = client.get_workflow_handle(run)
-            await until(lambda: _waits(handle, "message"), 90)
+            run, handle = await at_rest(stack, client, "mid")
             outside.refuse.add("c")
             await stack.send("update", run, "compensate", {"by": "alice"})
             await pending(handle, seconds=90)

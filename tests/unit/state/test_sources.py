@@ -155,13 +155,19 @@ async def test_a_start_of_which_records_are_damaged_is_the_newest_all_the_same(s
     assert (await sources(second).point(THREAD, 3)).thread == THREAD, "one that is named needs no other"
 
 
-async def test_a_path_of_which_records_are_damaged_is_the_last_one_all_the_same(store: Store) -> None:
+async def set_back(store: Store, turns: int) -> tuple[Chain, Chain]:
+    """Five turns, set back to the first; then so many on another path, which is the live one."""
     chain = await grown(store, 5)
     back = await chain.checkpoints.find(THREAD, BRANCH, 1)
     assert back is not None
     live = Chain(store, branch="bbbb0000")
     live.head, live.at = back.head(), LATER
-    await live.turns(5)
+    await live.turns(turns)
+    return chain, live
+
+
+async def test_a_path_of_which_records_are_damaged_is_the_last_one_all_the_same(store: Store) -> None:
+    chain, _ = await set_back(store, 5)
     await damage(store, THREAD, "bbbb0000", 3, 4, 5, 6)
     assert (await sources(chain).point("run-83", 2)).record.branch == "bbbb0000"
     with pytest.raises(InvalidInput, match="checkpoint 5 of 'run-83' is damaged"):
@@ -177,11 +183,6 @@ async def test_a_path_of_which_records_are_damaged_is_the_last_one_all_the_same(
 
 
 async def test_a_damaged_record_of_a_path_that_was_left_hides_nothing_of_the_one_that_is_alive(store: Store) -> None:
-    chain = await grown(store, 5)
-    back = await chain.checkpoints.find(THREAD, BRANCH, 1)
-    assert back is not None
-    live = Chain(store, branch="bbbb0000")
-    live.head, live.at = back.head(), LATER
-    await live.turns(1)
+    _, live = await set_back(store, 1)
     await damage(store, THREAD, BRANCH, 5)
     assert (await newest(store, THREAD)).head() == live.head
