@@ -54,6 +54,19 @@ async def test_a_damaged_newest_stops_and_an_older_one_is_not_taken(chain: Chain
     await stops(chain, "00000012.json cannot be read")
 
 
+async def test_a_worker_that_wrote_a_record_finds_it_damaged_or_gone_all_the_same(chain: Chain) -> None:
+    """It spares the check of bytes that it has checked, not the look at them: before the model and before an effect."""
+    assert chain.head is not None
+    number = chain.head.sequence
+    assert (await chain.checkpoints.load(THREAD, chain.head)).sequence == number
+    await rewrite(chain, number, resealed=False, versions={"bundle": "another@1"})
+    with pytest.raises(CheckpointDamaged, match="does not have its digest"):
+        await chain.checkpoints.load(THREAD, chain.head)
+    await chain.store.delete(checkpoint_key(THREAD, BRANCH, number).rpartition("/")[0])
+    with pytest.raises(CheckpointDamaged, match="is missing from the store"):
+        await chain.checkpoints.load(THREAD, chain.head)
+
+
 async def test_the_number_in_the_name_and_in_the_record_must_agree(chain: Chain) -> None:
     await rewrite(chain, 12, sequence=11)
     await stops(chain, "says that it is .*/11")
