@@ -61,10 +61,11 @@ class Bundles:
 
         Raises as `look` does.
         """
-        ref, manifest = await self.look(wanted, specs)
-        claim = VersionClaim(folder_digest=manifest.folder_digest, files=files_of(self._folder(wanted)))
+        folder = self._folder(wanted)
+        ref, manifest = await self._look(folder, specs)
+        claim = VersionClaim(folder_digest=manifest.folder_digest, files=files_of(folder))
         if not await self._store.put_new(claim_key(ref.name, ref.version), claim.model_dump_json().encode()):
-            await self._check_claim(manifest, self._folder(wanted))  # somebody else may have been first
+            await self._check_claim(manifest, folder)  # somebody else may have been first
         await self._store.put_new(f"bundles/{ref.digest}.json", canonical(manifest.model_dump(mode="json")))
         self._manifests[ref.digest] = manifest
         return ref, manifest
@@ -75,7 +76,9 @@ class Bundles:
         Raises UnknownBundle, BundleConflict when the version was used before with other content, InvalidInput for a
         bundle file that does not load, and BundleUnavailable when the record of its first use is damaged.
         """
-        folder = self._folder(wanted)
+        return await self._look(self._folder(wanted), specs)
+
+    async def _look(self, folder: Path, specs: Specs) -> tuple[BundleRef, Manifest]:
         manifest = build(folder.parent.name, folder.name, folder, specs)
         await self._check_claim(manifest, folder)
         found = sha256(canonical(manifest.model_dump(mode="json")))

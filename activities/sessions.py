@@ -37,7 +37,8 @@ def session_mark(number: int, turns: int) -> str:
 def session_of(messages: Iterable[dict[str, Any]]) -> int:
     """The session that messages were said in: the one of the newest handoff among them, 1 without any. A context that
     begins anew without a newer one was edited."""
-    found = (_MARK.match(str(message.get("text", ""))) for message in messages if message["role"] == "user")
+    ours = (message for message in messages if message["role"] == "user" and "by" not in message)
+    found = (_MARK.match(str(message.get("text", ""))) for message in ours)
     return max((int(mark[1]) for mark in found if mark), default=1)
 
 

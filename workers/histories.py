@@ -11,7 +11,6 @@ from temporalio.client import Client, WorkflowHistory, WorkflowHistoryEventFilte
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
-OPEN = "ExecutionStatus = 'Running' AND WorkflowType IN ('AgentRun', 'ProjectRun')"
 _PLAIN = ("binary/null", "binary/plain", "binary/protobuf")
 _PAYLOAD_KEYS = {"metadata", "data", "externalPayloads"}
 

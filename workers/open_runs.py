@@ -27,7 +27,9 @@ from workers.codec import decode_failure
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
 from workflows.showing import BUNDLE, BUNDLE_DIGEST, COST, SINCE, STATUS, TURN, WAITING_ON
 
-TYPES = ("AgentRun", "ProjectRun")
+OPEN = "ExecutionStatus = 'Running' AND WorkflowType IN ('AgentRun', 'ProjectRun')"
+"""Visibility's words for the open runs and projects of a namespace."""
+
 SHOWN = (
     "approval",
     "question",
@@ -152,7 +154,7 @@ async def open_runs(client: Client, waiting: str | None = None) -> list[OpenRun]
 
 async def listed(client: Client, waiting: str | None = None) -> AsyncIterator[Seen]:
     """Every open run as visibility has it. Raises RPCError."""
-    query = f"ExecutionStatus = 'Running' AND WorkflowType IN ({', '.join(map(repr, TYPES))})"
+    query = OPEN
     if waiting in SHOWN:
         query += f" AND (PerdureWaitingOn = '{waiting}' OR PerdureStatus IS NULL)"
     async for row in client.list_workflows(query, page_size=1000):

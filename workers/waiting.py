@@ -8,11 +8,10 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from workers.open_runs import SHOWN, TYPES
+from workers.open_runs import OPEN, SHOWN
 
 EVERY = 60.0
 _LOG = logging.getLogger(__name__)
-_OPEN = f"ExecutionStatus = 'Running' AND WorkflowType IN ({', '.join(map(repr, TYPES))})"
 QUERIES: Mapping[str, str] = {
     **{kind: f"PerdureWaitingOn = '{kind}'" for kind in SHOWN},
     "paused": "PerdureStatus = 'paused'",
@@ -43,10 +42,10 @@ class Waiting:
     async def count(self) -> dict[str, int]:
         """By kind, the open runs that wait for it; `all` is all of them. Without the kinds for which the namespace has
         no search attribute."""
-        counts = {"all": (await self._client.count_workflows(_OPEN)).count}
+        counts = {"all": (await self._client.count_workflows(OPEN)).count}
         for kind, query in QUERIES.items():
             try:
-                counts[kind] = (await self._client.count_workflows(f"{_OPEN} AND {query}")).count
+                counts[kind] = (await self._client.count_workflows(f"{OPEN} AND {query}")).count
             except RPCError as error:
                 if error.status != RPCStatusCode.INVALID_ARGUMENT:
                     raise

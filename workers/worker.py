@@ -117,7 +117,9 @@ def make_workers(
                 **{"max_cached_workflows": slots.cached_runs, **common},
             )
         )
-        setattr(workers[0]._workflow_worker, "_deadlock_timeout_seconds", LONGEST_TASK)  # noqa: B010, no option of the SDK
+        inner: Any = workers[0]._workflow_worker
+        if inner._deadlock_timeout_seconds is not None:  # a debugger has none; there is no option for it
+            inner._deadlock_timeout_seconds = LONGEST_TASK
     if queues in ("all", "tools"):
         workers.append(
             Worker(

@@ -3,8 +3,8 @@
 Each line here, and in the parts it is made of, is one that running agents depend on for years: it changes only by
 patch.
 
-    showing <- decisions <- handlers <- people <- gates <- undoing <- reporting <- delegation <- tool_calls <- sessions
-            <- endings <- agent_run
+    showing <- decisions <- editing <- handlers <- people <- gates <- undoing <- reporting <- delegation <- tool_calls
+            <- sessions <- endings <- agent_run
 """
 
 import asyncio
@@ -49,7 +49,6 @@ class AgentRun(Endings, Queries):
         self.state, self.misfit = RunState(branch=mint()), None
         self.start_counting()
         self.ended = self.closing = None
-        self.failing = False
         self.retry_now = self.ending = self.leaving = False
         self.busy, self.writers = 0, asyncio.Lock()
         self.shown, self.telling, self.early, self.taking = (), [], {}, []

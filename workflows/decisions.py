@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError
 
 from workflows import messages as m
 from workflows.catalog import JUDGE
-from workflows.receiving import Source as Source
+from workflows.receiving import Source
 from workflows.records import Call, Item, Resolution
 from workflows.requests import Logged, Request, decision_digest, shown
 from workflows.showing import Showing

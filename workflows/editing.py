@@ -9,9 +9,10 @@ from temporalio.exceptions import ActivityError
 
 from workflows import messages as m
 from workflows.catalog import EDIT
-from workflows.decisions import Decisions, Source
+from workflows.decisions import Decisions
 from workflows.fork_records import Edited, EditRequest
 from workflows.forks import answers_so_far, book_edit, mint
+from workflows.receiving import Source
 from workflows.requests import Request
 
 EDITS_BY_APPROVERS = "edits-by-approvers"
@@ -20,13 +21,18 @@ EDITS_BY_APPROVERS = "edits-by-approvers"
 
 class Editing(Decisions):
     """`in_turn`: a model turn is under way; `busy` counts the tools that run; `upgrading`: a session is being handed
-    over to another version of the bundle; `failing`: the run was cancelled or fails, and only ends any more."""
+    over to another version of the bundle; `closing`: the status with which the run is about to end."""
 
     in_turn: bool = False
     upgrading: bool = False
     busy: int
     retry_now: bool
-    failing: bool
+    closing: str | None
+
+    @property
+    def failing(self) -> bool:
+        """Whether the run was cancelled or fails, and only ends any more."""
+        return self.closing in ("cancelled", "failed")
 
     async def edit(self, message: m.Edit, source: Source) -> str:
         """Changes the context. Raises MessageError, with nothing changed."""

@@ -3,7 +3,8 @@
 from temporalio import workflow
 from temporalio.exceptions import is_cancelled_exception
 
-from workflows.decisions import POLICY, Source
+from workflows.decisions import POLICY
+from workflows.receiving import Source
 from workflows.sessions import Sessions
 from workflows.undoing import evicted, is_undoing
 
@@ -30,7 +31,7 @@ class Endings(Sessions):
         """From here on the run only ends: what was not read is recorded so, and what is asked is asked no more."""
         if self.failing or evicted() or not workflow.patched(ENDS_OPENLY):
             return
-        self.failing, self.rolling, self.state.paused = True, False, None
+        self.rolling, self.state.paused = False, None
         self.closing = "cancelled" if is_cancelled_exception(error) else "failed"
         self.reject_unread(self.closing)
         self.close_requests(undoings=self.state.opening is None or self.state.opening.on_end != "compensate")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, Field
 
-from workflows.child_records import REPORTED, Asked, ChildEnd, ChildReport
+from workflows.child_records import Asked, ChildEnd, ChildReport
 from workflows.lineage import Child, Limits
 from workflows.requests import commands_below
 
@@ -101,10 +101,6 @@ class Family(BaseModel):
     def pending(self) -> list[Asked]:
         """What is asked of people below this run, child by child."""
         return [asked for report in self.reports.values() for asked in report.pending]
-
-    def forwarded(self) -> list[Asked]:
-        """The same, as far as a report may list it."""
-        return self.pending()[:REPORTED]
 
 
 def _share(left: float, shares: int) -> float:

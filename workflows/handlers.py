@@ -14,10 +14,9 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from workflows import messages as m
 from workflows.catalog import EFFECT_PLAN, TOOLS_QUEUE_SUFFIX, UPGRADE, Command
-from workflows.decisions import Source
 from workflows.display import enough, reached_text
 from workflows.editing import Editing
-from workflows.receiving import Answer, Receiving, attach, by_signal
+from workflows.receiving import Answer, Receiving, Source, attach, by_signal
 from workflows.records import Item
 from workflows.rollover import Rollover
 from workflows.undoing_records import UndoPlan, UndoPlanRequest
@@ -118,8 +117,8 @@ class Handlers(Editing, Rollover, Receiving):
         self.reject(f"there is no message {name[:60]!r}; there are: {', '.join(m.MESSAGES)}", by_signal())
         self.look_at_history()
 
-    def check(self, message: m.Message) -> None:
-        """Raises MessageError for a message that can change nothing."""
+    def check(self, message: m.Message, first: bool = False) -> None:
+        """Raises MessageError for a message that can change nothing. `first`: nothing is recorded of it yet."""
         if self.ended is not None:
             raise m.MessageError(f"the run has ended ({self.ended}); nothing was changed")
         if self.closing is not None and not isinstance(message, m.Resume | m.Rollover | m.Resolve):
@@ -136,13 +135,9 @@ class Handlers(Editing, Rollover, Receiving):
             self.check_edit(message)
         if isinstance(message, m.UserMessage) and self.unread_bytes() + len(message.text.encode()) > m.MESSAGE_BYTES:
             raise m.MessageError("message: too much is waiting to be read; send it after the next turn")
-
-    def validate(self, name: str, payloads: Sequence[RawValue | None]) -> None:
-        """Refuses an update that cannot be used, or comes too late."""
-        super().validate(name, payloads)
-        late = self.late_budget() if name == "budget" else None
-        if late is not None:
-            raise ApplicationError(str(late), type="Rejected", non_retryable=True)
+        late = self.late_budget() if isinstance(message, m.Budget) else None
+        if late is not None and (first or workflow.patched(LATE_BUDGETS)):
+            raise late
 
     def _ending(self) -> m.MessageError:
         return m.MessageError(f"the run is ending ({self.closing}); nothing was changed")
@@ -151,12 +146,6 @@ class Handlers(Editing, Rollover, Receiving):
         self.check(message)
         if self.closing is not None and isinstance(message, m.Resolve) and not workflow.patched(RESOLVED_TO_THE_END):
             raise self._ending()
-        if (
-            isinstance(message, m.Budget)
-            and (late := self.late_budget()) is not None
-            and workflow.patched(LATE_BUDGETS)
-        ):
-            raise late
         handlers: dict[type[m.Message], Callable[[Any, Source], Awaitable[str]]] = {
             m.Approve: self.approve,
             m.Deny: self.deny,

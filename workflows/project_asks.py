@@ -12,12 +12,12 @@ from temporalio import workflow
 
 from workflows import messages as m
 from workflows import project_messages as pm
-from workflows.decisions import Source
 from workflows.display import enough, reached_text
 from workflows.forks import mint_code
 from workflows.notices import NoticeRequest
 from workflows.project_board import asked_view
 from workflows.project_showing import ProjectShowing
+from workflows.receiving import Source
 from workflows.requests import Kind, Logged, Request, decision_digest
 from workflows.tasks import Task
 from workflows.telling import Telling

@@ -56,7 +56,7 @@ class ProjectHandlers(ProjectAsks, Receiving):
         except m.MessageError as error:
             self.note("rejected", None, source, str(error))
 
-    def check(self, message: m.Message) -> None:
+    def check(self, message: m.Message, first: bool = False) -> None:
         """Raises MessageError for a message that can change nothing."""
         if self.ended is not None:
             raise m.MessageError(f"the project has ended ({self.ended}); nothing was changed")

@@ -5,10 +5,10 @@ from typing import Any
 
 from temporalio import workflow
 
-from workflows.decisions import Source
 from workflows.project_board import board
 from workflows.project_records import Entry
 from workflows.project_state import ProjectState
+from workflows.receiving import Source
 from workflows.showing import SINCE, STATUS, WAITING_ON
 
 

@@ -11,8 +11,7 @@ from workflows.lineage import Child
 from workflows.parking import PARKS
 from workflows.project_records import Entry, ProjectOpening, Role, Said, SessionEnd, SessionNote
 from workflows.records import Workspace
-from workflows.requests import KEPT as KEPT
-from workflows.requests import append
+from workflows.requests import KEPT, append
 from workflows.tasks import Course, Task
 
 REASON = 1000

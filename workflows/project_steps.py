@@ -7,7 +7,6 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from workflows import catalog
-from workflows.decisions import Source
 from workflows.delegation import until_closed
 from workflows.project_gates import ROLES, ProjectGates
 from workflows.project_records import (
@@ -21,6 +20,7 @@ from workflows.project_records import (
     SessionRequest,
 )
 from workflows.project_state import SAID, Session
+from workflows.receiving import Source
 from workflows.records import Limits, Workspace
 from workflows.rollover import RollOver
 from workflows.tasks import Step, Task

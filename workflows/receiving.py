@@ -30,7 +30,7 @@ class Receiving:
         """What updates were answered, by their id."""
         raise NotImplementedError
 
-    def check(self, message: m.Message) -> None:
+    def check(self, message: m.Message, first: bool = False) -> None:
         """Raises MessageError for a message that can change nothing."""
         raise NotImplementedError
 
@@ -61,7 +61,7 @@ class Receiving:
             if self.updates >= MOST_UPDATES:
                 signal = m.command(workflow_id, name, message.model_dump(exclude_none=True), "signal")
                 raise m.MessageError(f"{name}: this execution can take no more updates. Send: {signal}")
-            self.check(message)
+            self.check(message, first=True)
         except m.MessageError as error:
             raise ApplicationError(str(error), type="Rejected", non_retryable=True) from None
 

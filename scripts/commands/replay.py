@@ -16,7 +16,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from scripts.commands.running import DONE, NO, Refused, plain, run
 from workers.client import connect, converter_of
 from workers.divergence import Place, diverging
-from workers.histories import OPEN, Unreadable, check, executions, matching, read_history
+from workers.histories import Unreadable, check, executions, matching, read_history
+from workers.open_runs import OPEN
 from workers.replaying import Replayed, histories_of
 from workers.replaying import replay as replayed
 from workers.settings import read_settings
