@@ -16,6 +16,7 @@ from activities.store import Store
 from workflows.keys import folder
 from workflows.records import TurnRequest, Usage
 from workflows.session_records import HandoffRequest
+from workflows.side_records import SpentRequest
 
 LATE_SECONDS = 300.0
 """So much later than it was due an attempt may begin, and still be one of those in a row."""
@@ -48,14 +49,19 @@ class Trail(BaseModel):
     @classmethod
     async def load(cls, store: Store, request: TurnRequest | HandoffRequest) -> Self:
         """The trail of the attempts before this one; a new one with what the run knows of its servers."""
-        data = await store.get(_key(request))
-        try:
-            found = cls.model_validate_json(data) if data is not None else cls()
-        except ValidationError:
-            found = cls()
+        found = await cls.of(store, request)
         for route, quirks in request.quirks.items():
             found.quirks[route] = sorted({*quirks, *found.quirks.get(route, ())})
         return found
+
+    @classmethod
+    async def of(cls, store: Store, request: TurnRequest | HandoffRequest | SpentRequest) -> Self:
+        """The trail alone; an empty one where there is none, or none that can be read."""
+        data = await store.get(_key(request))
+        try:
+            return cls.model_validate_json(data) if data is not None else cls()
+        except ValidationError:
+            return cls()
 
     async def save(self, store: Store, request: TurnRequest | HandoffRequest) -> None:
         """Writes it. A store that fails must not hide the failure that is being reported."""
@@ -97,6 +103,7 @@ class Trail(BaseModel):
         self.quirks[str(route)] = sorted({*self.learned(route), quirk})
 
 
-def _key(request: TurnRequest | HandoffRequest) -> str:
-    number = f"{request.turn:08d}" if isinstance(request, TurnRequest) else f"session-{request.session:04d}"
+def _key(request: TurnRequest | HandoffRequest | SpentRequest) -> str:
+    turn = None if isinstance(request, HandoffRequest) else request.turn
+    number = f"session-{request.session or 0:04d}" if turn is None else f"{turn:08d}"
     return f"{folder(request.thread)}/attempts/{request.branch}/{number}.json"

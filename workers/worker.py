@@ -24,6 +24,7 @@ from activities.project_checks import CheckActivities
 from activities.project_opening import ProjectOpenActivities
 from activities.project_repository import KeepActivities
 from activities.project_sessions import SessionActivities
+from activities.spent import SpentActivities
 from activities.store import open_store
 from activities.tools import load_tools, sandbox
 from activities.tools.executor import Executor
@@ -97,6 +98,7 @@ def make_workers(
             TurnActivities(world).turn,
             AskActivities(world).judge,
             ProbeActivities(world).probe,
+            SpentActivities(world).spent,
             HandoffActivities(world).hand_off,
             UpgradeActivities(world).upgrade,
             tools.read,

@@ -78,6 +78,7 @@ class AgentRun(Endings, Queries):
             if rolls and not evicted() and not workflow.patched(CANCELLED_ROLLOVERS):
                 raise
             self.fail(error)
+            await self.count_spent()
             await self.stop_children()
             await self.undo_at_end()
             self.ended = "cancelled" if is_cancelled_exception(error) else "failed"
@@ -189,6 +190,7 @@ class AgentRun(Endings, Queries):
     async def _close(self, status: ResultStatus, turn: Turn | None = None, reason: str | None = None) -> dict[str, Any]:
         self.closing, self.state.conclusion = status, Conclusion(status=status, reason=reason)
         self.reject_unread(status)
+        await self.count_spent()
         return self._result(status, await self._store_files(), turn, reason)
 
     async def _store_files(self) -> Closing:

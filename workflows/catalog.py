@@ -40,11 +40,8 @@ O = TypeVar("O")  # noqa: E741
 
 
 def _retry(first: float, longest: float, attempts: int) -> RetryPolicy:
-    return RetryPolicy(
-        initial_interval=timedelta(seconds=first),
-        maximum_interval=timedelta(seconds=longest),
-        maximum_attempts=attempts,
-    )
+    start, longer = timedelta(seconds=first), timedelta(seconds=longest)
+    return RetryPolicy(initial_interval=start, maximum_interval=longer, maximum_attempts=attempts)
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,7 @@ class Command(Generic[I, O]):
 
     `wait` is the whole time of one attempt; `beat` the silence after which its worker counts as dead; `retry` what the
     server does after a failure that may be retried; `within` the whole time with all attempts and queueing.
-    `settle`: on cancellation wait until the activity has said how it
-    ended, since it may have an effect.
+    `settle`: on cancellation wait until the activity has said how it ended, since it may have an effect.
     """
 
     name: str
@@ -72,8 +68,7 @@ class Command(Generic[I, O]):
 
     async def run(self, *args: Any, summary: str, wait: timedelta | None = None, queue: str | None = None) -> O:
         """Schedules the activity and gives its result. Raises ActivityError when it failed for good."""
-        settle = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
-        prompt = workflow.ActivityCancellationType.TRY_CANCEL
+        types = workflow.ActivityCancellationType
         result: O = await workflow.execute_activity(
             self.name,
             args=args,
@@ -83,7 +78,7 @@ class Command(Generic[I, O]):
             schedule_to_close_timeout=self.within,
             heartbeat_timeout=self.beat,
             retry_policy=self.retry,
-            cancellation_type=settle if self.settle else prompt,
+            cancellation_type=types.WAIT_CANCELLATION_COMPLETED if self.settle else types.TRY_CANCEL,
             summary=summary,
         )
         return result
@@ -195,8 +190,13 @@ PROBE = Command(
     wait=timedelta(seconds=30),
     retry=_retry(1, 60, 0),  # without end: it is how a parked run waits, with no history growth and no worker held
 )
-
-
+SPENT = Command(
+    name="model.spent",
+    takes=side_records.SpentRequest,
+    gives=records.Usage,
+    wait=timedelta(seconds=10),
+    retry=_retry(0.5, 5, 5),  # a run that ends waits for it, and ends without it
+)
 EFFECT_DOUBT = Command(
     name="effect.doubt",
     takes=records.ToolRequest,

@@ -1,8 +1,11 @@
 """How a run ends that was cancelled or fails, and what a rollover waits for: what was said is not lost in silence."""
 
-from temporalio import workflow
-from temporalio.exceptions import is_cancelled_exception
+import contextlib
 
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from workflows import catalog
 from workflows.decisions import POLICY
 from workflows.receiving import Source
 from workflows.sessions import Sessions
@@ -16,6 +19,10 @@ EARLY_TAKEN = "early-decisions-before-a-rollover"
 ENDS_OPENLY = "failures-close-what-is-open"
 """The patch since which a run that was cancelled or fails takes no more messages, and writes down what it has not read
 and not been told."""
+
+
+SPENT_COUNTS = "what-no-answer-came-to-is-counted"
+"""The patch since which a run that ends while the model is asked for something counts what that has cost until then."""
 
 
 class Endings(Sessions):
@@ -36,6 +43,16 @@ class Endings(Sessions):
         self.reject_unread(self.closing)
         self.close_requests(undoings=self.state.opening is None or self.state.opening.on_end != "compensate")
         self.publish()
+
+    async def count_spent(self) -> None:
+        """Books what the model was asked for and no turn or handoff came to: nothing else will count it."""
+        asking = self.state.asking
+        if asking is None or evicted() or not workflow.patched(SPENT_COUNTS):
+            return
+        self.state.asking = None
+        with contextlib.suppress(ActivityError):  # a store that is down does not keep a run from ending
+            spent = await catalog.SPENT.run(asking, summary="count what no answer came to")
+            self.state.usage = self.state.usage.plus(spent)
 
     def close_requests(self, undoings: bool) -> None:
         """Closes what people were asked; not the reviews of undoings, unless it says so."""

@@ -107,7 +107,8 @@ class Gates(People, Waiting):
             except ActivityError as error:
                 problem = problem_of(error)
                 if problem is None:
-                    self.state.usage = self.state.usage.plus(spent_of(error))
+                    if (spent := spent_of(error)).requests:
+                        self.state.usage, self.state.asking = self.state.usage.plus(spent), None
                     raise
             await self._park(problem, tries)
             if pausable and self.state.paused is not None and workflow.patched(PAUSES_HOLD):

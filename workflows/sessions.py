@@ -10,6 +10,7 @@ from workflows import catalog
 from workflows.display import pending_view
 from workflows.records import Problem, Turn, TurnRequest
 from workflows.session_records import Handoff, HandoffRequest
+from workflows.side_records import SpentRequest
 from workflows.state import PARKS
 from workflows.tool_calls import ToolCalls
 
@@ -64,11 +65,14 @@ class Sessions(ToolCalls):
             calls_left=state.calls_left(),
             depth_left=state.opened.depth_left,
         )
+        state.asking = SpentRequest(thread=request.thread, branch=request.branch, turn=number)
         self.in_turn = True
         try:
-            return await catalog.MODEL_TURN.run(request, summary=f"model turn {number}")
+            turn = await catalog.MODEL_TURN.run(request, summary=f"model turn {number}")
         finally:
             self.in_turn = False
+        state.asking = None
+        return turn
 
     async def _context_is_full(self, turn: Turn) -> None:
         """Hands over before the next try, or, where the bundle has switched that off, waits for a person's word."""
@@ -86,10 +90,14 @@ class Sessions(ToolCalls):
         async def hand() -> Handoff:
             request = self._handoff_request(workflow_id)  # anew for each try: an upgrade may have come, or be gone
             self.upgrading = request.upgrade is not None
+            asking = SpentRequest(thread=request.thread, branch=request.branch, session=request.session)
+            self.state.asking = asking
             try:
-                return await catalog.HANDOFF.run(request, summary=f"hand session {self.state.session} over")
+                made = await catalog.HANDOFF.run(request, summary=f"hand session {self.state.session} over")
             finally:
                 self.upgrading = False
+            self.state.asking = None
+            return made
 
         handed = await self.unpaused(hand)
         self.state.book_handoff(handed)

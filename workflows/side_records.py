@@ -1,4 +1,4 @@
-"""The records of the activities beside the loop: `message.judge` and `run.probe`; see `records`."""
+"""The records of the activities beside the loop: `message.judge`, `run.probe` and `model.spent`; see `records`."""
 
 from typing import Any, Literal
 
@@ -44,3 +44,13 @@ class ProbeRequest(Record):
     branch: str = ""
     entries: list[str] = Field(default_factory=list)
     files: Files = Files()
+
+
+class SpentRequest(Record):
+    """Input of `model.spent`: what the model was asked for, turn number `turn` or the handoff that ends session number
+    `session`. Output: the usage of all requests for it that are on record."""
+
+    thread: str
+    branch: str
+    turn: int | None = None
+    session: int | None = None

@@ -13,6 +13,7 @@ from workflows.parking import PARKS as PARKS
 from workflows.records import Call, EffectRecord, Files, Head, Item, Limits, Opening, Turn, Usage
 from workflows.requests import KEPT, shown
 from workflows.session_records import Conclusion, Handoff
+from workflows.side_records import SpentRequest
 from workflows.undoing_records import UndoStep
 from workflows.upgrade_records import Upgrading
 
@@ -48,6 +49,7 @@ class RunState(Carried[Opening]):
 
     `branched`: a path was left, by a reset, a retry or an edit. Of a reset to the very start only the execution's id
     tells, which a replay elsewhere does not know. So what is *done* goes by `left`: the same, once the history says it.
+    `asking`: what the model is asked for, until what it cost is booked.
     """
 
     branched: bool = False
@@ -82,6 +84,7 @@ class RunState(Carried[Opening]):
     sent: Limits = Limits()
     parent: ForkPoint | None = None
     conclusion: Conclusion | None = None
+    asking: SpentRequest | None = None
 
     @property
     def at(self) -> Head:
