@@ -37,8 +37,8 @@ class EditError(Exception):
 class Spliced:
     """A context after its edits. Where calls are still open (`open`), `messages` end with the one that makes them, then
     `answers` are those given so far, and `said` what comes at the end. `split`: whether the message that makes the open
-    calls is still there, so that `answers` are apart even if none is open now. `left`: the calls that are gone.
-    `kept`: whether the last message of the agent is still the one that it was."""
+    calls is still there, so that `answers` are apart even if none is open now. `left`: the calls that are gone, or
+    whose answer is another one. `kept`: whether the last message of the agent is still the one that it was."""
 
     messages: Messages
     answers: Messages = field(default_factory=list)
@@ -89,7 +89,7 @@ def _whole(
     open_calls: Sequence[str],
 ) -> Spliced:
     kept = [message for message in after if message is not None]
-    left = sorted(calls_in(before) - calls_in(kept))
+    left = sorted(forgotten(before, kept))
     last = next((index for index in range(len(before) - 1, -1, -1) if before[index]["role"] == "assistant"), None)
     same = last is None or after[last] is before[last]
     if open_calls and open_calls[0] in calls_in(kept):
@@ -158,6 +158,16 @@ def _answer(
 def calls_in(messages: Sequence[dict[str, Any]]) -> set[str]:
     """The ids of the calls that messages make."""
     return {call["id"] for message in messages for call in message.get("calls") or ()}
+
+
+def forgotten(before: Messages, after: Messages) -> set[str]:
+    """The calls of a context of which the one that follows it does not know any more how they ended: it does not hold
+    them, or gives them another answer."""
+    answers = {each["call"]: each for each in after if each["role"] == "tool"}
+    told = [each for each in before if each["role"] == "tool"]
+    return (calls_in(before) - calls_in(after)) | {
+        each["call"] for each in told if answers.get(each["call"], each) != each
+    }
 
 
 def _checked(messages: Messages) -> None:

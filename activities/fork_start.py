@@ -7,7 +7,7 @@ from temporalio.client import Client
 
 from activities.checkpoints import Checkpoint
 from activities.context import Messages, user_message
-from activities.edits import ENDS, EditError, Spliced, calls_in, splice
+from activities.edits import ENDS, EditError, Spliced, forgotten, splice
 from activities.errors import CheckpointDamaged, InvalidInput
 from activities.past import Known
 from activities.sessions import session_of
@@ -25,7 +25,8 @@ EDITOR = "an edit"
 @dataclass(frozen=True)
 class Breaks:
     """Where the context of a path began anew. `session`: the one that its end stands in; `left`: the calls that edits
-    took out; `untold`: the turns whose answers a handoff summed up before a checkpoint had named them."""
+    took out or answered in other words; `untold`: the turns whose answers a handoff summed up before a checkpoint had
+    named them."""
 
     session: int = 1
     left: set[str] = field(default_factory=set)
@@ -104,5 +105,5 @@ async def _breaks(world: World, records: Sequence[Checkpoint]) -> Breaks:
             session = number
             untold.append(record.sequence - 1)
         else:
-            left |= calls_in(await world.contexts.messages(records[:index])) - calls_in(new)
+            left |= forgotten(await world.contexts.messages(records[:index]), new)
     return Breaks(session, left, untold)

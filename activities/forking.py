@@ -18,6 +18,7 @@ from activities.execution import heartbeats
 from activities.fork_input import ForkInput, fork_of
 from activities.fork_start import Start, load_start
 from activities.judge import Bench
+from activities.opening import depth_left
 from activities.origin import Past, find_origin, past_key
 from activities.past import past_effects
 from activities.prefix import Prefix
@@ -144,6 +145,7 @@ class ForkActivities:
             bundle=request.bundle.digest,
             repeat=request.repeat,
             ancestry=request.ancestry,
+            depth_left=depth_left(manifest, None),  # a fork is nobody's sub-agent
         )
         world = self._world
         bench = Bench(asked, manifest, world.registry, world.entries, world.ledger, world.ancestry, before)

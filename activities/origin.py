@@ -94,6 +94,9 @@ async def find_origin(store: Store, thread: str) -> Origin | None:
 
 
 async def find_past(store: Store, thread: str) -> list[PastEffect]:
-    """The effects that a fork knows of its source."""
+    """The effects that a fork knows of its source; none for a thread that is no fork. Raises CheckpointDamaged for a
+    fork without its record: what it did before would be made again in silence."""
     found = await Past.find(store, past_key(thread))
+    if found is None and await find_origin(store, thread) is not None:
+        raise CheckpointDamaged(f"{past_key(thread)} is not there: the fork is not made yet, or its folder is damaged")
     return found.effects if found else []

@@ -15,8 +15,8 @@ from workflows.records import Call
 
 class Known:
     """What a fork's context holds of the effects on its path. `records` is the path, `settled` are the answers of its
-    last turn (digest, or None for a text, by call), `left` the calls that edits took out of the context, `untold` the
-    turns whose answers a handoff summed up before a checkpoint had named them."""
+    last turn (digest, or None for a text, by call), `left` the calls that edits took out of the context or
+    answered in other words, `untold` the turns whose answers a handoff summed up before a checkpoint had named them."""
 
     def __init__(
         self,

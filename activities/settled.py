@@ -98,7 +98,7 @@ async def _in_ledger(world: World, point: Point, calls: Sequence[str]) -> dict[s
     """From the outcomes of the calls' operations."""
     found = {}
     for call in recorded_turn(point.record).calls:
-        if call.id in calls and call.operation_id is not None:
+        if call.id in calls and call.operation_id is not None and call.wants is None:  # a sub-agent answers later
             outcome = await world.ledger.outcome(point.thread, call.operation_id)
             held = await world.ledger.prepared(point.thread, call.operation_id)
             if outcome is not None and held is not None and held.call == call.id:

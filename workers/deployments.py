@@ -98,14 +98,27 @@ def without_news(before: Polls, now: Polls) -> list[str]:
 
 
 async def left_behind(client: Client, settings: Settings, build: str) -> list[str]:
-    """The task queues of others that would lose their workers if the build became current: the current one's poll
-    there, and none of this build. The current build is the whole namespace's."""
-    current = await current_build(client)
-    if not current or current == build:
+    """The task queues of others that would lose their workers if the build became current: those that get the work now
+    poll there, and none of this build. What is current is so for each queue that a version ever polled, in the whole
+    namespace; while no version is, unversioned workers get the work."""
+    info = await _described(client)
+    current = "" if info is None else str(info.routing_config.current_deployment_version.build_id)
+    if info is None or current == build:
         return []
+    names = [current] if current else [each.deployment_version.build_id for each in info.version_summaries]
+    ours = (settings.task_queue, settings.task_queue + TOOLS_QUEUE_SUFFIX)
+    found = await asyncio.gather(*(_task_queues(client, name) for name in names))
+    served = {each for some in found for each in some if each[0] not in ours}
+    queues = Queues(client)
+    await asyncio.gather(*(queues.ask(*each) for each in served))
+    return sorted({queue for queue, kind in served if _loses(queues.builds(queue, kind), current, build)})
+
+
+async def _task_queues(client: Client, build: str) -> list[tuple[str, Kind]]:
+    """The task queues that workers of a build have polled."""
     request = DescribeWorkerDeploymentVersionRequest(
         namespace=client.namespace,
-        deployment_version=WorkerDeploymentVersion(deployment_name=DEPLOYMENT, build_id=current),
+        deployment_version=WorkerDeploymentVersion(deployment_name=DEPLOYMENT, build_id=build),
     )
     answer = await client.workflow_service.describe_worker_deployment_version(request)
     kinds: dict[int, Kind] = {
@@ -113,11 +126,7 @@ async def left_behind(client: Client, settings: Settings, build: str) -> list[st
         TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY: "activity",
     }
     known = answer.version_task_queues or answer.worker_deployment_version_info.task_queue_infos
-    served = [(each.name, kinds[each.type]) for each in known if each.type in kinds]
-    served = [each for each in served if each[0] not in (settings.task_queue, settings.task_queue + TOOLS_QUEUE_SUFFIX)]
-    queues = Queues(client)
-    await asyncio.gather(*(queues.ask(*each) for each in served))
-    return sorted({queue for queue, kind in served if _loses(queues.builds(queue, kind), current, build)})
+    return [(each.name, kinds[each.type]) for each in known if each.type in kinds]
 
 
 def _loses(polls: Counter[str], current: str, build: str) -> bool:

@@ -105,9 +105,10 @@ class _Deploy:
     async def _switch(self, client: Client, start: bool, before: Polls) -> int:
         if lost := await left_behind(client, self.settings, self.build):
             raise Refused(
-                f"the current build has workers on {', '.join(map(repr, lost))}, and build {self.build} has none: new "
-                "runs would wait there for ever. Nothing was changed. The current build is one for all installations "
-                f"of a namespace: start workers of build {self.build} there too, or stop those that are there, and "
+                f"the workers that serve {', '.join(map(repr, lost))} now would get nothing any more, and build "
+                f"{self.build} has none there: new runs would wait for ever. Nothing was changed. The current build is "
+                f"one for all installations of a namespace: start workers of build {self.build} there too, or stop "
+                "those that are there, and "
                 f"try again {POLL_SECONDS:.0f} s later"
             )
         if start:
@@ -148,6 +149,12 @@ class _Deploy:
             self.say(f"waiting for the next poll of build {self.build}, which may take a minute")
         while missing := without_news(before, await polls(client, self.settings, self.build)):
             if asyncio.get_running_loop().time() > end:
+                if before and all(before[queue] for queue in missing):
+                    raise Refused(
+                        f"no worker of build {self.build} has polled {' and '.join(missing)} again within "
+                        f"{self.patience:.0f} s, and nothing was changed. A poll may take a minute: say --wait 90s. If "
+                        "the workers that polled before are gone, start one: perdure deploy --start"
+                    )
                 raise Refused(
                     f"no worker of build {self.build} polls {' and '.join(missing)}, and nothing was changed. Start "
                     f"one: PERDURE_BUILD_ID={self.build} perdure worker (or: perdure deploy --start)"
@@ -178,7 +185,12 @@ class _Deploy:
         stranded = {version.build for version in known if version.build and version.runs and not version.workers}
         table = Table("build", "status", "open runs", "workers", box=None)
         for version in known:
-            table.add_row(version.build or "(none)", version.status, str(version.runs), str(version.workers))
+            table.add_row(
+                version.build or "(none)",
+                version.status if version.build else "unversioned, or auto-upgrade",
+                str(version.runs),
+                str(version.workers),
+            )
         self.console.print(table)
         self.report["versions"] = [dataclasses.asdict(version) for version in known]
         left = [seen for seen in runs if seen.build in stranded]
@@ -188,9 +200,7 @@ class _Deploy:
         ]
         for seen in left:
             self.say(f"{seen.workflow_id}: no worker for build {seen.build}\n  {remedy('no_version', seen)}")
-        done = [
-            v.build for v in known if v.build and v.workers and not v.runs and v.status not in ("current", "unknown")
-        ]
+        done = [v.build for v in known if v.build and v.workers and not v.runs and v.status in ("draining", "drained")]
         if done and any(v.workers for v in known if v.status == "current"):
             self.say(f"no open run is left on {', '.join(done)}: their workers can be stopped")
         return NO if left else DONE

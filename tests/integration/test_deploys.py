@@ -55,6 +55,17 @@ async def test_a_deploy_takes_no_work_from_another_installation(own: Client, tmp
             await until(lambda: none_left(own, there_too))
 
 
+@pytest.mark.all
+async def test_a_first_deploy_takes_no_work_from_unversioned_workers_elsewhere(own: Client, tmp_path: Path) -> None:
+    await start_dead(own, tmp_path, "b1")  # its queue is known to the deployment from here on
+    there = installation(own, tmp_path, "there", "b2")
+    async with installation(own, tmp_path, "here", "").worker(), there.worker():
+        refused = await there.shell("perdure deploy")
+        assert refused.returncode == 1, refused.stdout
+        assert "'here', 'here-tools'" in refused.stderr
+        assert not await current_build(own), "nothing was changed"
+
+
 async def none_left(client: Client, stack: Stack) -> bool:
     return not await left_behind(client, stack.settings(), stack.settings().build_id)
 
@@ -64,7 +75,8 @@ async def test_a_build_whose_workers_were_killed_is_not_made_current(own: Client
     stack = await start_dead(own, tmp_path, "b1")
     refused = await stack.shell("perdure deploy --wait 1s")
     assert refused.returncode == 1, refused.stdout
-    assert "no worker of build b1 polls here and here-tools" in refused.stderr
+    assert "no worker of build b1 has polled here and here-tools again" in refused.stderr
+    assert "perdure deploy --start" in refused.stderr
     assert not await current_build(own)
     async with stack.worker():
         moved = await stack.shell("perdure deploy")

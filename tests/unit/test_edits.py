@@ -44,7 +44,7 @@ def test_a_new_goal_keeps_the_inputs_and_an_answer_is_replaced() -> None:
     found = after({"goal": "find the other"}, {"tool_result": "1.1", "content": {"rows": 3}})
     assert found.whole[0]["text"] == "find the other\n\nInputs:\n{}"
     assert (found.whole[3]["call"], found.whole[3]["text"]) == ("1.1", '{"rows": 3}')
-    assert found.left == []
+    assert found.left == ["1.1"]
 
 
 @pytest.mark.parametrize(

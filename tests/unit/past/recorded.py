@@ -99,6 +99,7 @@ class Recorded:
             numbers=self.numbers,
             ancestry=self.ancestry_of,
             branched=self.branched,
+            depth_left=1,
         )
         usage = Usage(requests=1, input_tokens=tokens, output_tokens=10)
         raw = [RawCall(f"c{number}-{index}", tool, json.dumps(value)) for index, (tool, value) in enumerate(calls)]

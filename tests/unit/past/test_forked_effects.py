@@ -1,16 +1,21 @@
 """Which effects of its source a fork knows of, over recorded runs: in other words each of the others asks a person."""
 
+from typing import Any
+
 import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.editing import EditActivities
+from activities.errors import CheckpointDamaged, InvalidInput
+from activities.origin import past_key
 from activities.sessions import begin, session_mark
+from activities.store import LocalStore
 from activities.world import World
 from tests.unit.past.forked import FORK, SECOND, SOURCE, fork, known, says
 from tests.unit.past.recorded import Recorded
 from workflows.fork_records import EditRequest
 from workflows.keys import branched_id, folder
-from workflows.records import Item, TurnRequest
+from workflows.records import Call, Item, TurnRequest
 
 
 async def test_a_fork_knows_the_effects_of_its_prefix_and_asks_only_for_a_tool_with_others(
@@ -74,6 +79,20 @@ async def test_a_call_that_a_fork_decided_on_anew_is_known_by_the_forks_own_effe
         assert await known(world, name) == {anew.operation_id: True}
 
 
+async def test_a_sub_agent_at_work_has_not_answered_because_its_start_is_on_record(world: World, run: Recorded) -> None:
+    await run.open(run.bundle("2", ["delegate"], policy=[{"tool": "*", "decision": "allow"}]))
+    saved = await run.turn(("delegate", {"goal": "look", "bundle": "shop@2"}))
+    call = Call.model_validate((saved.outputs.turn or {})["calls"][0])
+    assert call.wants is not None, call
+    await run.commit(call)
+    run.new = []
+    _, forked = await fork(world, SOURCE, 1, FORK)
+    assert forked.answers == []
+    assert forked.turn is not None
+    assert [each.decision for each in forked.turn.calls] == ["ask"]
+    assert await known(world, FORK) == {call.operation_id: False}
+
+
 async def test_after_a_reset_each_path_knows_its_own_effect_of_one_number(world: World, run: Recorded) -> None:
     await run.turn(("list_files", {"path": "."}))
     back, new = run.head, list(run.new)
@@ -121,6 +140,60 @@ async def test_an_effect_that_an_edit_of_the_source_took_out_of_its_context_is_n
     _, forked = await fork(world, SOURCE, 3, FORK)
     assert await known(world, FORK) == {first.operation_id: False, second.operation_id: True}
     assert forked.session == 1, "an edit begins no session"
+
+
+@pytest.mark.parametrize(
+    "edit", [{"tool_result": "1.0", "content": "nothing was said"}, {"replace": 2, "content": "no"}]
+)
+async def test_a_fork_whose_edits_give_a_call_another_answer_does_not_know_its_effect(
+    world: World, run: Recorded, edit: dict[str, Any]
+) -> None:
+    first, second = await says(run, "one"), await says(run, "two")
+    edits = [edit, {"append": "user", "content": "go on"}]
+    made, _ = await fork(world, SOURCE, 2, FORK, edits=edits)
+    assert await known(world, FORK) == {first.operation_id: False, second.operation_id: True}
+    call = await says(made, "in other words", commit=False)
+    assert (call.decision, str(first.operation_id) in str(call.reason)) == ("ask", True)
+    await made.turn(text="done")
+    await fork(world, FORK, 3, SECOND)
+    assert (await known(world, SECOND))[str(first.operation_id)] is False, "nor does a fork of that one"
+
+
+async def test_the_same_answer_again_leaves_an_effect_known(world: World, run: Recorded) -> None:
+    first, second = await says(run, "one"), await says(run, "two")
+    edits = [{"tool_result": "1.0", "content": "said"}, {"append": "user", "content": "go on"}]
+    await fork(world, SOURCE, 2, FORK, edits=edits)
+    assert await known(world, FORK) == {first.operation_id: True, second.operation_id: True}
+
+
+async def test_an_edit_of_a_run_that_gives_a_call_another_answer_leaves_its_effect(world: World, run: Recorded) -> None:
+    first, _ = await says(run, "one"), await says(run, "two")
+    assert run.head is not None
+    request = EditRequest(
+        thread=SOURCE,
+        head=run.head,
+        new=[Item(ref=ref) for ref in run.new],
+        edits=[{"tool_result": "1.0", "content": "nothing was said"}, {"append": "user", "content": "go on"}],
+    )
+    edited = await ActivityEnvironment().run(EditActivities(world).edit, request)
+    assert [each.operation_id for each in edited.operations] == [first.operation_id]
+    run.branch, run.base, run.new = "eeeeeeee", edited.base, []
+    await run.turn(text="done")
+    await fork(world, SOURCE, 3, FORK)
+    assert (await known(world, FORK))[str(first.operation_id)] is False
+
+
+async def test_a_fork_without_its_record_of_the_past_makes_nothing_again_in_silence(
+    world: World, run: Recorded
+) -> None:
+    await says(run, "one"), await says(run, "two")
+    made, _ = await fork(world, SOURCE, 1, FORK)
+    assert isinstance(world.store, LocalStore)
+    (world.store.folder / past_key(FORK)).unlink()
+    with pytest.raises(CheckpointDamaged, match=r"past\.json is not there"):
+        await says(made, "in other words", commit=False)
+    with pytest.raises(InvalidInput, match=r"past\.json is not there"):
+        await fork(world, FORK, 1, SECOND)
 
 
 async def test_the_effects_of_a_session_before_a_handoff_are_known(world: World, run: Recorded) -> None:
