@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from activities.canonical import preview
 from activities.checkpoints import now_iso
-from activities.effect_records import End, How, IllegalTransition, Outcome, Prepared, Review
+from activities.effect_records import Claim, End, How, IllegalTransition, Outcome, Prepared, Review
 from activities.errors import StoreUnavailable
 from activities.ledger import Ledger
 from activities.tools import ToolError
@@ -52,7 +52,8 @@ class Hold:
 class Attempt:
     """What an attempt holds. `answer` stores a text for the model, and the result where that is another one (else
     None); `to_text` makes one of a result; `redact` hides secrets; `last` says that no further attempt will come,
-    `stopped` that nothing should begin any more."""
+    `stopped` that nothing should begin any more. `ages`: for how many seconds each claim has been seen, which the
+    attempts of one activity hand on; `seen`: when this one looked at it last."""
 
     ledger: Ledger
     thread: str
@@ -66,10 +67,27 @@ class Attempt:
     stopped: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ages: dict[str, float] = field(default_factory=dict)
+    seen: dict[str, float] = field(default_factory=dict)
 
     @property
     def operation(self) -> str:
         return self.record.operation_id
+
+    def _held(self, number: int, since: float) -> Hold:
+        """This attempt's own claim, which it knows since before it stood there."""
+        self.seen[self._named(number)] = since
+        return Hold(number, since)
+
+    def _age(self, claim: Claim) -> float:
+        """For how many seconds it has been seen, at least: by this attempt, and by those before it."""
+        name, now = self._named(claim.attempt), self.clock()
+        self.ages[name] = self.ages.get(name, 0.0) + now - self.seen.get(name, now)
+        self.seen[name] = now
+        return self.ages[name]
+
+    def _named(self, number: int) -> str:
+        return f"{self.operation}#{number}"
 
     async def _review(self, number: int, reason: str) -> Ended:
         said = preview(f"{reason} (attempt {number})", 500)
@@ -93,7 +111,7 @@ class Attempt:
         claim = claim.model_copy(update={"refused": refused})
         try:
             if await self.ledger.claim(self.thread, self.operation, claim):
-                return Hold(number, since)
+                return self._held(number, since)
         except IllegalTransition:
             return await self._on_record()
         raise Unknown(f"another attempt took claim {number} of {self.operation}")

@@ -18,11 +18,12 @@ from activities.context import tool_message
 from activities.delegating import delegates_for
 from activities.effect_records import ENDS, IN_DOUBT, Outcome, Prepared, State, allow
 from activities.effects import Sandwich, Told, lease_of
-from activities.execution import answer_of, claim, clean, heartbeats, settled, text_of
+from activities.execution import answer_of, claim, clean, settled, text_of
+from activities.heartbeats import ages, heartbeats
 from activities.ledger import Standing, shown
 from activities.tools import Operation, Tool, ToolError
 from activities.world import World
-from workflows.catalog import EFFECT_PLAN, EFFECT_UNDO, TOOL_ATTEMPTS
+from workflows.catalog import EFFECT_PLAN, EFFECT_UNDO, LEASE_GRACE, TOOL_ATTEMPTS
 from workflows.keys import undo_id
 from workflows.messages import explain
 from workflows.records import Ref, ToolAnswer
@@ -46,7 +47,8 @@ class CompensationActivities:
         only = None if request.operation_id is None else (request.operation_id, undo_id(request.operation_id))
         standings = await self._world.ledger.standings(request.thread, only)
         found = [(held, each) for each in standings if (held := each.prepared) is not None]
-        undone = {held.operation_id: each.state for held, each in found if held.undoes}
+        undos = {held.operation_id: each for held, each in found if held.undoes}
+        undone = {operation: each.state for operation, each in undos.items()}
         if request.operation_id is not None:
             found = [(held, each) for held, each in found if held.operation_id == request.operation_id]
             if not found:
@@ -58,12 +60,14 @@ class CompensationActivities:
             ask = UndoStep(operation_id=held.operation_id, tool=held.tool, timeout=wait, doubt=True)
             return UndoPlan(steps=[ask], found=shown(held, each))
         happened = [held for held, each in found if each.state == "COMMITTED" and not held.undoes]
-        steps = [step for held in happened if (step := self._step(held)) and _open(undone, held)]
+        able = [(held, step) for held in happened if (step := self._step(held)) is not None]
+        steps = [_waiting(step, undos.get(undo_id(held.operation_id))) for held, step in able if _open(undone, held)]
         kept = [held.operation_id for held in happened if self._step(held) is None]
         one = found[0] if request.operation_id is not None else None
         return UndoPlan(
             steps=steps,
             kept=kept,
+            over=[held.operation_id for held, _ in able if not _open(undone, held)],
             refused=None if steps else _refusal(found, kept, undone),
             found=None if one is None or one[1].state in NOTHING_HAPPENED else shown(*one),
         )
@@ -130,6 +134,7 @@ class CompensationActivities:
             redact=world.redact,
             last=bool(request.doubt) or activity.info().attempt >= TOOL_ATTEMPTS,
             stopped=activity.is_cancelled,
+            ages=ages(),
         )
         try:
             ended = await (sandwich.doubt("a reset left it") if told is None else sandwich.close(told))
@@ -156,6 +161,7 @@ class CompensationActivities:
             to_text=_nothing,
             last=activity.info().attempt >= TOOL_ATTEMPTS,
             stopped=activity.is_cancelled,
+            ages=ages(),
         )
 
     async def _act(self, tool: Tool | None, request: UndoRequest, standing: Standing) -> None:
@@ -243,6 +249,14 @@ def _order(effect: tuple[Prepared, Standing]) -> tuple[list[int], str]:
 def _open(undone: dict[str, State], held: Prepared) -> bool:
     """Whether undoing it has not ended: one that is in doubt comes to a person again, before anything older."""
     return undone.get(undo_id(held.operation_id), "ABSENT") not in ENDS
+
+
+def _waiting(step: UndoStep, before: Standing | None) -> UndoStep:
+    """The step with the time that an attempt before it may have had: whoever goes on from that waits out its lease."""
+    if before is None:
+        return step
+    longest = max(claim.lease for claim in before.claims) - LEASE_GRACE
+    return step.model_copy(update={"timeout": max(step.timeout, longest)})
 
 
 def _refusal(found: Found, kept: list[str], undone: dict[str, State]) -> str:

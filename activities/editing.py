@@ -7,7 +7,7 @@ from activities.canonical import preview
 from activities.context import Messages
 from activities.edits import ENDS, EditError, Spliced, edits_of, splice
 from activities.errors import CheckpointDamaged
-from activities.execution import heartbeats
+from activities.heartbeats import heartbeats
 from activities.origin import find_past
 from activities.sessions import begin, beginning
 from activities.world import World

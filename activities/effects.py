@@ -42,7 +42,7 @@ class Sandwich(Attempt):
         if resolution is not None and resolution.outcome != "not_happened":
             return await self._as_told(resolution)
         if mine:
-            return await self._execute(Hold(1, began), certain=True)
+            return await self._execute(self._held(1, began), certain=True)
         return await self._recover(held, resolution)
 
     async def doubt(self, reason: str) -> Ended:
@@ -55,7 +55,7 @@ class Sandwich(Attempt):
         if mine:
             return await self._not_executed(1, "executed", f"Error: it was not run: {reason}")
         claims = await self.ledger.claims(self.thread, held)
-        if (ended := await self._wait_out(max(claim.lease for claim in claims))) is not None:
+        if (ended := await self._wait_out(claims)) is not None:
             return ended
         if self.deed.look is None:
             return await self._review(claims[-1].attempt, reason)
@@ -74,7 +74,7 @@ class Sandwich(Attempt):
             return await self._end("NOT_EXECUTED", "person", f"{said}.", len(claims) - 1, error=True, by=resolution.by)
         if not await self._counts(resolution, claims):
             return await self.doubt("a later attempt may have acted")
-        if (ended := await self._wait_out(max(claim.lease for claim in claims))) is not None:
+        if (ended := await self._wait_out(claims)) is not None:
             return ended
         return await self._not_executed(claims[-1].attempt, "person", f"{said}. It is not made any more.")
 
@@ -92,7 +92,7 @@ class Sandwich(Attempt):
             return await self._end("NOT_EXECUTED", "executed", text, len(claims) - 1, error=True)
         told = resolution is not None and await self._counts(resolution, claims)
         repeats = not told and held.effect == self.record.effect == "idempotent" and self._key_is_valid(held)
-        if not repeats and (ended := await self._wait_out(max(claim.lease for claim in claims))) is not None:
+        if not repeats and (ended := await self._wait_out(claims)) is not None:
             return ended
         word = resolution.code if resolution is not None and told else None
         hold = await self._claim(claims[-1].attempt + 1, word)
@@ -116,7 +116,7 @@ class Sandwich(Attempt):
     async def _execute(self, hold: Hold, certain: bool) -> Ended:
         """`certain`: when the tool refuses, nothing happened, since no earlier attempt can have acted unseen."""
         if self.stopped():
-            if not certain:
+            if not certain or self.record.undoes is not None:  # an undoing has one name: its end would be for good
                 raise Stopped
             return await self._not_executed(hold.number, "executed", "Error: cancelled before it was run")
         if self.clock() - hold.since > FRESH:
@@ -160,21 +160,19 @@ class Sandwich(Attempt):
 
     async def _settled_review(self, hold: Hold, said: str) -> Ended:
         """Attempts with one key do not wait for each other: a person is asked when none can act behind the answer."""
-        if (ended := await self._all_over(hold)) is not None:
+        if (ended := await self._all_over()) is not None:
             return ended
         return await self._review(hold.number, said)
 
     async def _gone(self, hold: Hold, said: str) -> Ended:
         """Nothing more is tried. When no attempt can act any more, a last look decides."""
-        if (ended := await self._all_over(hold)) is not None:
+        if (ended := await self._all_over()) is not None:
             return ended
         return await self._as_found(hold, said)
 
-    async def _all_over(self, hold: Hold) -> Ended | None:
-        """Waits until this claim's lease has ended and every older one: a deploy may have shortened them since."""
-        claims = (await self.ledger.standing(self.thread, self.operation)).claims
-        longest = max(claim.lease for claim in claims)
-        return await self._wait_out(longest - (self.clock() - hold.since))
+    async def _all_over(self) -> Ended | None:
+        """Waits until this claim's lease has ended and every other one: a deploy may have shortened them since."""
+        return await self._wait_out((await self.ledger.standing(self.thread, self.operation)).claims)
 
     async def _as_found(self, hold: Hold, said: str) -> Ended:
         found = await self._look(hold)
@@ -204,11 +202,11 @@ class Sandwich(Attempt):
             return await self._end("SKIPPED", "rule", text, hold.number)
         return await self._review(hold.number, reason)
 
-    async def _wait_out(self, seconds: float) -> Ended | None:
+    async def _wait_out(self, claims: list[Claim]) -> Ended | None:
         """An earlier attempt may still act. Clocks of other machines say nothing, so its whole lease is waited here,
-        on this machine's own, from the moment it was seen; an outcome that appears meanwhile ends the wait."""
-        end = self.clock() + seconds
-        while (left := end - self.clock()) > 0:
+        on this machine's own, from the moment it was seen; an outcome that appears meanwhile ends the wait. What
+        earlier attempts of this activity have waited counts: a lease may be longer than one of them may last."""
+        while (left := max(claim.lease - self._age(claim) for claim in claims)) > 0:
             if self.stopped():
                 raise Stopped
             await self.sleep(min(left, 1.0))

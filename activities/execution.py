@@ -1,9 +1,8 @@
 """The activities `tool.run`, `tool.read` and `effect.doubt`: every execution of a tool passes the gate here, again."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from activities.effect_records import Claim, Outcome, Prepared
 from activities.effects import Sandwich, Told, lease_of
 from activities.errors import Failure, cut
 from activities.gate import Changed, Gate, Gated, renamed
+from activities.heartbeats import ages, heartbeats
 from activities.judge import digest_request
 from activities.tools import ToolError
 from activities.tools.bodies import to_text
@@ -26,7 +26,6 @@ from activities.world import World
 from workflows.catalog import EFFECT_DOUBT, TOOL_ATTEMPTS, TOOL_READ, TOOL_RUN
 from workflows.records import Ref, ToolAnswer, ToolRequest, ToolStatus
 
-BEAT_SECONDS = 1.0
 PASSING_REFUSALS = frozenset({408, 409, 425, 429})
 """Refusals of an HTTP server that another try may not meet."""
 BINARY = bytes | bytearray | memoryview
@@ -154,6 +153,7 @@ class ToolActivities:
             redact=self._world.redact,
             last=activity.info().attempt >= TOOL_ATTEMPTS,
             stopped=activity.is_cancelled,
+            ages=ages(),
         )
 
     def _prepared(self, gated: Gated, request: ToolRequest) -> Prepared:
@@ -272,20 +272,3 @@ def lasting(error: Exception) -> bool:
     status = getattr(getattr(error, "response", None), "status_code", None)
     refused = isinstance(status, int) and 400 <= status < 500 and status not in PASSING_REFUSALS
     return refused or bool(getattr(error, "non_retryable", False))
-
-
-@contextlib.asynccontextmanager
-async def heartbeats() -> AsyncIterator[None]:
-    """Says every second that this worker is alive. What takes less than a second says nothing: that would be one more
-    request to the server for each turn, which its end waits for."""
-
-    async def beat() -> None:
-        while True:
-            await asyncio.sleep(BEAT_SECONDS)
-            activity.heartbeat()
-
-    task = asyncio.create_task(beat())
-    try:
-        yield
-    finally:
-        task.cancel()

@@ -14,9 +14,9 @@ from activities.context import Messages
 from activities.copying import copy_objects
 from activities.edits import Spliced
 from activities.errors import CheckpointDamaged, InvalidInput, WorkspaceUnavailable
-from activities.execution import heartbeats
 from activities.fork_input import ForkInput, fork_of
 from activities.fork_start import Start, load_start
+from activities.heartbeats import heartbeats
 from activities.judge import Bench
 from activities.opening import depth_left
 from activities.origin import Past, find_origin, past_key

@@ -17,8 +17,8 @@ from activities.checkpoints import now_iso
 from activities.closing import artifacts
 from activities.context import Messages, check, user_message
 from activities.errors import BundleUnavailable, CheckpointConflict, CheckpointDamaged, Failure
-from activities.execution import heartbeats
 from activities.handoff_record import fitting
+from activities.heartbeats import heartbeats
 from activities.judgement import HANDOFF, SUMMARY, Judgement, judge_session
 from activities.listing import git_head, heads_of
 from activities.manifest import Manifest

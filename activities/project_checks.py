@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from temporalio import activity
 
 from activities.errors import RepositoryUnavailable
-from activities.execution import heartbeats
+from activities.heartbeats import heartbeats
 from activities.project_repository import TASKS, head, operation
 from activities.tools import git
 from activities.tools.commands import run

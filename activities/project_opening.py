@@ -9,8 +9,8 @@ from temporalio import activity
 from temporalio.common import RawValue
 
 from activities.boundaries import Boundary, find_boundary
-from activities.execution import heartbeats
 from activities.handing import hand_over
+from activities.heartbeats import heartbeats
 from activities.manifest import Manifest
 from activities.opening import starter
 from activities.project_input import ProjectFork, ProjectInput, RoleNames, local_path, read_project

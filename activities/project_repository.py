@@ -17,8 +17,8 @@ from temporalio import activity
 from activities.boundaries import put_boundary
 from activities.checkpoints import now_iso
 from activities.errors import NotIsolated, RepositoryUnavailable
-from activities.execution import heartbeats
 from activities.handing import hand_over
+from activities.heartbeats import heartbeats
 from activities.tools import git, sandbox
 from activities.tools.confined import folder, replace
 from activities.tools.errors import ToolError, ToolTimeout

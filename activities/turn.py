@@ -17,7 +17,7 @@ from activities.canonical import digest
 from activities.checkpoints import Checkpoint, Inputs, Outputs, now_iso, same_request
 from activities.context import Messages, check, user_message
 from activities.errors import CheckpointDamaged, ContextOverflow, Failure
-from activities.execution import heartbeats
+from activities.heartbeats import heartbeats
 from activities.judge import Bench
 from activities.manifest import Manifest
 from activities.noting import note

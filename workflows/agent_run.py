@@ -78,18 +78,21 @@ class AgentRun(Endings, Queries):
             if rolls and not evicted() and not workflow.patched(CANCELLED_ROLLOVERS):
                 raise
             self.fail(error)
-            await self.count_spent()
-            await self.stop_children()
-            await self.undo_at_end()
-            self.ended = "cancelled" if is_cancelled_exception(error) else "failed"
-            self.close_requests(undoings=True)
-            self.publish()
-            await self.report_end()
+            await self.outlast(self._ending_by(error))
             if isinstance(error, ActivityError) and self.ended == "failed":
                 raise failure_of(error) from None
             raise
         self.tick()
         return self.continue_as_new()
+
+    async def _ending_by(self, error: BaseException) -> None:
+        await self.count_spent()
+        await self.stop_children()
+        await self.undo_at_end()
+        self.ended = "cancelled" if is_cancelled_exception(error) else "failed"
+        self.close_requests(undoings=True)
+        self.publish()
+        await self.report_end()
 
     async def _live(self) -> dict[str, Any]:
         try:

@@ -203,7 +203,7 @@ EFFECT_DOUBT = Command(
     gives=records.ToolAnswer,
     wait=timedelta(seconds=60),
     beat=timedelta(seconds=5),
-    retry=_retry(1, 30, 0),  # it only waits, and writes to the ledger that every attempt at the tool was spent
+    retry=_retry(1, 30, 100),  # it waits and writes to the ledger; together these wait out the longest lease
 )
 EFFECT_PLAN = Command(
     name="effect.plan",

@@ -224,7 +224,8 @@ class Handlers(Editing, Rollover, Receiving):
         named = ", ".join(step.operation_id for step in steps[:10])
         self.log(None, "compensate", message.by, source, reason=named)
         kept = f"; without a compensation: {', '.join(plan.kept[:10])}" if plan.kept else ""
-        return f"undoing {len(steps)}: {named}{kept}"
+        over = f"; tried before and not undone: {', '.join(plan.over[:10])}" if plan.over else ""
+        return f"undoing {len(steps)}: {named}{kept}{over}"
 
     def _meant_here(self, message: m.Compensate, plan: UndoPlan) -> None:
         """A reset sends old messages again, and "all" was meant for what there was then. So after one, it has to name

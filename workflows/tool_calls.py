@@ -13,6 +13,10 @@ from workflows.records import Call, EffectRecord, Item, ToolAnswer, ToolRequest
 from workflows.requests import Kind, Request
 from workflows.rollover import RollOver
 
+DOUBTS_ASK = "doubts-of-a-call-ask"
+"""The patch since which a call whose outcome not even the look at the ledger could tell, as often as it was tried, goes
+to a person. Before, that was tried for ever."""
+
 LEFT_LOOKED_UP = "left-effects-looked-up"
 """The patch since which a run that was reset looks up what the path before made under the name of a call, before it
 asks about the call and when it is refused."""
@@ -169,7 +173,14 @@ class ToolCalls(Delegation):
         doubt = request.model_copy(update={"doubt": said})
         queue, said = workflow.info().task_queue + catalog.TOOLS_QUEUE_SUFFIX, f"what became of {call.summary}"[:100]
         wait = catalog.tool_wait(call.timeout)
-        return await self.mendable(lambda: catalog.EFFECT_DOUBT.run(doubt, summary=said, wait=wait, queue=queue))
+        try:
+            return await self.mendable(lambda: catalog.EFFECT_DOUBT.run(doubt, summary=said, wait=wait, queue=queue))
+        except ActivityError as error:
+            if is_cancelled_exception(error) or type_of(error) == "CheckpointConflict":
+                raise
+            if not workflow.patched(DOUBTS_ASK):
+                raise
+            return ToolAnswer(status="review", reason=f"no attempt could say ({type_of(error)})")
 
     async def _attempt(self, call: Call, request: ToolRequest) -> ToolAnswer:
         if call.local and call.effect == "read":

@@ -24,6 +24,11 @@ DOUBTS_PARK = "doubts-of-an-undoing-park"
 goes to a person. Before, it left the queue of undoings without anybody who took the next one."""
 
 
+ENDS_WHOLE = "endings-are-not-cut-off"
+"""The patch since which a run that is cancelled while it already ends, or while it waits for an undoing to roll over,
+does that to its end first. Before, it left an undoing to itself, or what was still to be undone."""
+
+
 class Undoing(Gates):
     """Takes the queued steps. `busy` counts what runs, tools too: a rollover waits for it. `writers` is held by what
     changes the workspace."""
@@ -46,9 +51,33 @@ class Undoing(Gates):
         return result
 
     async def _stop(self, beside: "asyncio.Task[None]") -> None:
+        if await self.outlast(self._stopped(beside)):
+            raise asyncio.CancelledError
+
+    async def _stopped(self, beside: "asyncio.Task[None]") -> None:
         await workflow.wait_condition(lambda: self.busy == 0)
         beside.cancel()
         await asyncio.gather(beside, return_exceptions=True)
+
+    async def outlast(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Does it to its end, though the run is cancelled meanwhile (once: a run is cancelled no second time). Tells
+        whether it was."""
+        if evicted():
+            work.close()
+            return False
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.done() or evicted():
+                raise
+            if not workflow.patched(ENDS_WHOLE):
+                task.cancel()
+                await task  # which may have taken no notice: an activity that comes to its end does not
+                return False
+            await task
+            return True
+        return False
 
     async def undo_at_end(self) -> None:
         """When the run fails or is cancelled: all of it, where the bundle says so; else what waits is dropped."""
@@ -66,6 +95,9 @@ class Undoing(Gates):
         except ActivityError as error:  # the ledger keeps what happened; `perdure effects` shows it
             self.log(None, "rejected", None, POLICY, reason=f"on_end: nothing was undone ({type_of(error)})")
             return
+        if plan.over:
+            said = f"on_end: {', '.join(plan.over[:10])} was not undone: its undoing was tried before, and has ended"
+            self.log(None, "rejected", None, POLICY, reason=said)
         self.state.undo = plan.steps
         while self.state.undo:
             try:

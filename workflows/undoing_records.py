@@ -30,10 +30,12 @@ class UndoStep(Record):
 class UndoPlan(Record):
     """Output of `effect.plan`: the steps in the order in which they are to be taken, the last effect first; or why
     there is nothing to do. `kept`: effects that cannot be undone, since their tools do not say how. `found`: what is on
-    record of the one operation that was asked for, where it may have happened. `branched`: as the request said."""
+    record of the one operation that was asked for, where it may have happened. `branched`: as the request said. `over`:
+    effects whose undoing has ended without undoing them; it is tried once."""
 
     steps: list[UndoStep] = Field(default_factory=list)
     kept: list[str] = Field(default_factory=list)
+    over: list[str] = Field(default_factory=list)
     refused: str | None = None
     found: EffectRecord | None = None
     branched: bool = False

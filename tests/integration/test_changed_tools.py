@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
+from tests.integration.effects.test_past import replay_script, reset
 from tests.integration.kit import ROOT, Stack, call, kill, pending, say, until
 
 TOOL = '''
@@ -90,3 +91,44 @@ async def test_an_effect_in_doubt_when_its_tool_is_deployed_anew_is_asked_about_
     result = await handle.result()
     assert [effect["status"] for effect in result["effects"]] == ["COMMITTED"]
     assert (tmp_path / "paid").read_text() == "bob 1\n"
+
+
+WAITING = '''
+from activities.tools import tool
+
+@tool(effect="once", timeout={timeout})
+async def act(label: str) -> str:
+    """Acts."""
+    return "done"
+'''
+
+
+@pytest.mark.all
+async def test_a_lease_that_is_longer_than_an_attempt_of_today_is_waited_out_and_a_person_is_asked(
+    stack: Stack, client: Client, tmp_path: Path
+) -> None:
+    """The worker died when the tool had a minute. After a reset the call is judged with the half second of today, by
+    which no single attempt can last as long as the lease on record."""
+    stack.script("wait", call("act", label="x"), say("done"))
+    stack.bundle("wait", ["act"], policy=[{"tool": "*", "decision": "allow"}])
+    stack.serve_model()
+    tools = tmp_path / "tools_of_this_test.py"
+    tools.write_text(WAITING.format(timeout=60))
+    more = {"PERDURE_TOOLS": tools.stem, "PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    crash = {"CRASH_AT": "after:prepared[.]json", "CRASH_MARK": str(tmp_path / "mark")}
+    first = stack.start_worker(module=CRASHING, **crash, **more)
+    run = await stack.start({"goal": "act", "bundle": "wait"})
+    await until(lambda: first.poll() is not None, SLOW, "the kill after the intent")
+    await reset(stack, run)
+    replay_script(stack, "wait", call("act", label="x"), say("done"))
+    tools.write_text(WAITING.format(timeout=0.5))
+    stack.start_worker(**more)
+    handle = client.get_workflow_handle(run)
+    asked = (await pending(handle, 1, 150))[0]
+    assert (asked["kind"], asked["tool"]) == ("review", "act")
+    attempts = [each.activity_task_started_event_attributes.attempt async for each in handle.fetch_history_events()]
+    assert max(attempts) > 1, "one attempt was long enough: this test shows nothing"
+    done = await stack.shell(asked["commands"]["not_happened"])
+    assert done.returncode == 0, done.stderr
+    result = await handle.result()
+    assert [effect["status"] for effect in result["effects"]] == ["COMMITTED"]

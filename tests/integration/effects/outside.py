@@ -13,7 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 class Outside:
     """`kill_during`: operations whose worker is killed once, when their request has come in and before it is answered.
-    `hold`: seconds that a request of that operation is held before it takes effect."""
+    `hold`: seconds that a request of that operation is held before it takes effect; `hold_undoing`: until when one that
+    undoes it is, and `undoing` says that it has come in."""
 
     def __init__(self) -> None:
         self.effects: Counter[str] = Counter()
@@ -24,7 +25,10 @@ class Outside:
         self.kill_during: set[str] = set()
         self.kill_after: set[str] = set()
         self.hold: dict[str, float] = {}
+        self.hold_undoing: dict[str, threading.Event] = {}
+        self.undoing: set[str] = set()
         self.refuse: set[str] = set()
+        self.refuse_undoing: set[str] = set()
         self.killed_at: dict[str, float] = {}
         self.lock = threading.Lock()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -74,8 +78,11 @@ class Outside:
                 kind = self.path.strip("/")
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if kind == "undo":
-                    if body["label"] in outside.refuse:
+                    if body["label"] in outside.refuse | outside.refuse_undoing:
                         return self._answer(None, 409)
+                    outside.undoing.add(body["label"])
+                    if held := outside.hold_undoing.get(body["label"]):
+                        held.wait(60)
                     outside.undone[body["label"]] += 1
                     return self._answer({})
                 return self._answer(outside.do(kind, body), 409)

@@ -1,6 +1,7 @@
 """Compensation: by a person's message, and by the bundle's word when a run is cancelled."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -216,3 +217,68 @@ async def test_an_undoing_that_the_end_of_the_run_cuts_off_is_told(stack: Stack,
     assert (last["decision"], last["by"]) == ("rejected", "alice")
     assert "ended before it had undone 2" in last["reason"]
     assert ":looked:1" in last["reason"]
+
+
+@pytest.mark.all
+async def test_a_cancellation_leaves_no_undoing_to_itself_that_a_rollover_waits_for(
+    stack: Stack, client: Client
+) -> None:
+    async with effects_stack(stack) as outside:
+        turns = (call("looked", label="a"), call("patient", label="b"), say("done"))
+        bundle(stack, "cut", *turns, tools=["looked", "patient"], effects={"on_end": "compensate"})
+        stack.serve_model()
+        held = outside.hold_undoing["b"] = threading.Event()
+        async with stack.worker():
+            _, handle = await at_rest(stack, client, "cut")
+            await handle.signal("compensate", {"operation_id": await _made(handle, "patient"), "by": "alice"})
+            await until(lambda: "b" in outside.undoing, 90)
+            await handle.signal("rollover", {"by": "alice"})
+            await handle.cancel()
+            await until(lambda: _heard(handle), 60)
+            held.set()
+            with pytest.raises(WorkflowFailureError) as failure:
+                await handle.result()
+            found = statuses(await handle.query("effects"))
+        assert dict(outside.undone) == {"a": 1, "b": 1}
+    assert (found["looked:1"], found["patient:1"]) == ("COMPENSATED", "COMPENSATED")
+    assert isinstance(failure.value.cause, CancelledError)
+
+
+async def test_a_failing_run_undoes_all_though_it_is_cancelled_while_a_person_is_asked(
+    stack: Stack, client: Client
+) -> None:
+    async with effects_stack(stack) as outside:
+        turns = (call("looked", label="a"), call("reviewed", label="b"))  # and the script runs out: a 400
+        bundle(stack, "both", *turns, effects={"on_end": "compensate"})
+        stack.serve_model()
+        outside.refuse_undoing.add("b")
+        async with stack.worker():
+            run = await stack.start({"goal": "act", "bundle": "both"})
+            handle = client.get_workflow_handle(run)
+            asked = (await pending(handle, seconds=90))[0]
+            await handle.cancel()
+            await until(lambda: _heard(handle), 60)
+            word = {"code": asked["code"], "outcome": "happened", "by": "alice"}
+            done = await stack.send("update", run, "resolve", word)
+            assert done.returncode == 0, done.stderr
+            with pytest.raises(WorkflowFailureError) as failure:
+                await handle.result()
+            found = statuses(await handle.query("effects"))
+        assert dict(outside.undone) == {"a": 1}
+    assert (found["looked:1"], found["reviewed:1"]) == ("COMPENSATED", "COMPENSATED")
+    assert isinstance(failure.value.cause, ApplicationError), "it ends as it was ending"
+
+
+async def _made(handle: Any, tool: str) -> str:
+    found: list[str] = [each["operation_id"] for each in await handle.query("effects") if each["tool"] == tool]
+    return found[0]
+
+
+async def _heard(handle: Any) -> bool:
+    """Whether a worker has gone on since the run was cancelled."""
+    asked = False
+    async for event in handle.fetch_history_events():
+        asked = asked or event.HasField("workflow_execution_cancel_requested_event_attributes")
+        if asked and event.HasField("workflow_task_completed_event_attributes"):
+            return True
+    return False

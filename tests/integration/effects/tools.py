@@ -68,7 +68,14 @@ async def retried(label: str, *, op: Operation) -> dict[str, Any]:
     return await _do("nothing", label, op)
 
 
+@tool(effect="once", timeout=60)
+async def patient(label: str, *, op: Operation) -> dict[str, Any]:
+    """Acts; it and its undoing have time."""
+    return await _do("nothing", label, op)
+
+
 @looked.compensate
+@patient.compensate
 @reviewed.compensate
 async def undo(op: Operation, result: dict[str, Any]) -> None:
     assert result["id"], "the recorded result"

@@ -5,7 +5,7 @@ of any number of attempts, with a crash between any two steps, is one sequence o
 """
 
 from collections.abc import Callable, Coroutine, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from activities.attempts import Deed, Ended
@@ -113,6 +113,7 @@ class Running:
     at: Pause | None = None
     ended: Ended | None = None
     failed: BaseException | None = None
+    ages: dict[str, float] = field(default_factory=dict)
 
     @property
     def live(self) -> bool:
@@ -151,12 +152,15 @@ class World:
         last: bool = False,
         request: str = "this",
         timeout: float = TIMEOUT,
+        after: Running | None = None,
     ) -> Running:
         """Another attempt, as the server starts them: each with a token of its own, and the time that the tool has
-        where it runs."""
+        where it runs. `after`: the attempt whose last sign of life it was given."""
         self.tokens += 1
-        sandwich = self.sandwich(f"token-{self.tokens}", mood, last, request, timeout)
-        return Running(sandwich.doubt("every attempt was spent") if doubt else sandwich.perform(resolution))
+        made = self.sandwich(f"token-{self.tokens}", mood, last, request, timeout)
+        sandwich = replace(made, ages=dict(after.ages) if after else {})
+        attempt = sandwich.doubt("every attempt was spent") if doubt else sandwich.perform(resolution)
+        return Running(attempt, ages=sandwich.ages)
 
     def leave(self, word: Resolution) -> Running:
         """A person's word on an operation that a reset left."""

@@ -1,9 +1,11 @@
 """Single crossings of attempts, each the shortest way to a fault that the protocol prevents."""
 
+from dataclasses import replace
+
 import pytest
 
 from activities.effect_records import Outcome, Review
-from tests.unit.effects.stepped import Running, World
+from tests.unit.effects.stepped import TIMEOUT, Running, World
 from workflows.records import Resolution
 
 NOT_HAPPENED = Resolution(outcome="not_happened", by="alice", code="K7Q2")
@@ -60,6 +62,16 @@ def test_nobody_looks_or_acts_while_an_older_attempt_may_be_alive() -> None:
     world.finish(second)
     world.finish(first)
     assert world.service.effects == 1
+
+
+def test_an_undoing_that_is_stopped_before_it_begins_is_left_in_doubt_and_not_ended_for_good() -> None:
+    """It has one name only, so that an end would leave the effect as it is for ever."""
+    for undoes, state in ((None, "NOT_EXECUTED"), ("act:0", "PREPARED")):
+        world = World("nothing", "once")
+        made = world.sandwich("token", "well", False, "this")
+        record = made.record.model_copy(update={"undoes": undoes})
+        world.finish(Running(replace(made, record=record, stopped=lambda: True).perform()))
+        assert (world.state(), world.service.effects) == (state, 0)
 
 
 def test_a_claim_that_has_grown_old_is_not_acted_on() -> None:
@@ -146,6 +158,28 @@ def test_a_person_is_asked_when_no_older_attempt_with_more_time_can_act_any_more
     first = world.start()
     until(first, "act")
     assert isinstance(ended(world, world.start("refuses", timeout=3.0)), Review)
+    world.finish(first)
+    assert world.service.effects == 0
+
+
+@pytest.mark.parametrize("doubt", [False, True])
+def test_a_lease_is_waited_out_by_attempts_that_last_less_each(doubt: bool) -> None:
+    """And by nothing else: the time between them does not count, since nobody has seen it."""
+    world = World("nothing", "once")
+    first = world.start()
+    until(first, "act")
+    one = world.start(doubt=doubt)
+    begun = world.clock.now
+    for _ in range(3):
+        end = world.clock.now + TIMEOUT / 3
+        while one.live and world.clock.now < end:
+            world.clock.now = max(world.clock.now, one.at.due if one.at else 0.0)
+            one.go()
+        assert one.live, "the lease has not ended"
+        one.crash()
+        one = world.start(doubt=doubt, after=one)
+    assert isinstance(ended(world, one), Review)
+    assert TIMEOUT < world.clock.now - begun < TIMEOUT + 10
     world.finish(first)
     assert world.service.effects == 0
 

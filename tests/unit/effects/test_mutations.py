@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 CROSSINGS = "tests/unit/effects/test_crossings.py"
 RULES = "tests/unit/effects/test_rules.py"
-WORDS, PLANS, EQUAL = (f"tests/unit/effects/test_{name}.py" for name in ("words", "plans", "equal"))
+WORDS, PLANS, EQUAL, ENDS = (f"tests/unit/effects/test_{name}.py" for name in ("words", "plans", "equal", "ends"))
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Mutation:
 
 
 EFFECTS, GATE, JUDGE = "activities/effects.py", "activities/gate.py", "activities/judge.py"
-UNDOING = "activities/compensation.py"
+ATTEMPTS, UNDOING = "activities/attempts.py", "activities/compensation.py"
 MUTATIONS = [
     Mutation(
         "commit before execute",
@@ -65,8 +65,8 @@ MUTATIONS = [
     Mutation(
         "lease ignored",
         EFFECTS,
-        "        end = self.clock() + seconds\n",
-        "        end = self.clock() + 0 * seconds\n",
+        "max(claim.lease - self._age(claim)",
+        "max(0 * claim.lease - self._age(claim)",
     ),
     Mutation(
         "look-up skipped",
@@ -94,28 +94,33 @@ MUTATIONS = [
     ),
     Mutation(
         "nothing happened, while another acts",
-        "activities/attempts.py",
+        ATTEMPTS,
         "fence = await self._claim(number + 1, refused=True)",
         "fence = Hold(number, 0.0)",
     ),
     Mutation(
         "a person asked while an attempt may live",
         EFFECTS,
-        "claims(self.thread, held)\n        if (ended := await self._wait_out(max(",
-        "claims(self.thread, held)\n        if (ended := await self._wait_out(0 * max(",
+        "claims(self.thread, held)\n        if (ended := ",
+        "claims(self.thread, held)\n        if False and (ended := ",
+    ),
+    Mutation("what was waited forgotten", ATTEMPTS, "self.ages.get(name, 0.0) + now - self", "now + now - self"),
+    Mutation("a claim counted from before it was seen", ATTEMPTS, "self.seen.get(name, now)", "self.seen.get(name, 0)"),
+    Mutation(
+        "an undoing that was stopped ended for good", EFFECTS, " or self.record.undoes is not None:", ":", CROSSINGS
     ),
     Mutation(
         "an older and longer lease not waited out",
         EFFECTS,
-        "longest = max(claim.lease for claim in claims)",
-        "longest = claims[-1].lease",
+        "self.operation)).claims)\n",
+        "self.operation)).claims[-1:])\n",
     ),
     Mutation(
         "a deploy's longer time taken", GATE, "return min(self.tool.seconds(", "return max(self.tool.seconds(", RULES
     ),
     Mutation(
         "a person's result kept in words only",
-        "activities/attempts.py",
+        ATTEMPTS,
         "text, attempts, False, outside, resolution.by, result)",
         "text, attempts, False, outside, resolution.by)",
         WORDS,
@@ -128,6 +133,22 @@ MUTATIONS = [
         WORDS,
     ),
     Mutation("an undoing in doubt left out", UNDOING, '"ABSENT") not in ENDS', '"ABSENT") == "ABSENT"', PLANS),
+    Mutation("an undoing given less time than the lease", UNDOING, "max(step.timeout, longest)", "step.timeout", PLANS),
+    Mutation("an undoing that has ended not named", UNDOING, "over=[held.op", "over=[] and [held.op", PLANS),
+    Mutation(
+        "no person asked where no attempt can say",
+        "workflows/tool_calls.py",
+        "if not workflow.patched(DOUBTS_ASK):",
+        "if True:",
+        ENDS,
+    ),
+    Mutation(
+        "what was waited not handed on",
+        "activities/heartbeats.py",
+        "*([waited] if waited else [])",
+        "",
+        "tests/unit/test_heartbeats.py",
+    ),
     Mutation("undone by the clock", UNDOING, "return place, found.outcome", "return [], found.outcome", PLANS),
     Mutation("a file of another start taken for written", JUDGE, " and not writes and spec", " and spec", EQUAL),
     Mutation("another start's files count", JUDGE, "elsewhere=not writes)", "elsewhere=True)", EQUAL),

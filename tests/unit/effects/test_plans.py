@@ -8,6 +8,7 @@ import pytest
 
 from activities.compensation import CompensationActivities
 from activities.effect_records import Outcome, Prepared
+from activities.effects import lease_of
 from activities.ledger import Ledger
 from activities.store import LocalStore
 from activities.tools import Operation, Registry, tool
@@ -83,6 +84,17 @@ async def test_an_undoing_in_doubt_stays_in_the_plan_and_one_that_has_ended_does
     assert await past.order() == (["act:2", "act:1"] if in_doubt else ["act:1"])
     only = await past.plan(last.operation_id)
     assert (only.refused is None) == in_doubt
+    assert only.over == ([] if state in ("PREPARED", "IN_REVIEW", "COMMITTED") else [last.operation_id])
+
+
+async def test_an_undoing_that_is_gone_on_from_has_the_time_that_the_one_before_had(tmp_path: Path) -> None:
+    """A deploy gave the tool less time since: the lease on record has to fit into an attempt all the same."""
+    past = Past(tmp_path)
+    record = await past.committed("act:1", "1.0", at="2026-01-01T12:00:00")
+    undo = {"operation_id": undo_id(record.operation_id), "undoes": record.operation_id}
+    longer = record.claim.model_copy(update={"lease": lease_of(90.0)})
+    await past.ledger.prepare(THREAD, record.model_copy(update={**undo, "claim": longer}))
+    assert [step.timeout for step in (await past.plan()).steps] == [90.0]
 
 
 @pytest.mark.parametrize(("state", "seen"), [("PREPARED", True), ("COMMITTED", True), ("NOT_EXECUTED", False)])

@@ -47,16 +47,18 @@ class Effects(RuleBasedStateMachine):
         return [one for one in self.live() if one.at is None or one.at.due <= self.world.clock.now]
 
     @precondition(lambda self: self.world and len(self.live()) < 3)
-    @rule(mood=MOODS, last=st.booleans(), timeout=TIMEOUTS)
-    def attempt(self, mood: str, last: bool, timeout: float) -> None:
+    @rule(mood=MOODS, last=st.booleans(), timeout=TIMEOUTS, told=st.booleans())
+    def attempt(self, mood: str, last: bool, timeout: float, told: bool) -> None:
         assert self.world is not None
-        self.attempts.append(self.world.start(mood, self.word, last=last, timeout=timeout))
+        after = self.attempts[-1] if told and self.attempts else None
+        self.attempts.append(self.world.start(mood, self.word, last=last, timeout=timeout, after=after))
 
     @precondition(lambda self: self.world and len(self.live()) < 3)
-    @rule()
-    def attempts_are_spent(self) -> None:
+    @rule(told=st.booleans())
+    def attempts_are_spent(self, told: bool) -> None:
         assert self.world is not None
-        self.attempts.append(self.world.start(doubt=True))
+        after = self.attempts[-1] if told and self.attempts else None
+        self.attempts.append(self.world.start(doubt=True, after=after))
 
     @precondition(lambda self: self.world and len(self.live()) < 3)
     @rule()
