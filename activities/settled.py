@@ -10,8 +10,9 @@ from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
 from activities.canonical import preview
+from activities.checkpoints import Checkpoint
 from activities.errors import CheckpointDamaged
-from activities.sessions import read_handoff
+from activities.sessions import read_handoff, session_of
 from activities.sources import Point
 from activities.turn import recorded_turn
 from activities.world import World
@@ -73,7 +74,15 @@ async def _handed_over(world: World, point: Point) -> list[str]:
             return [str(each) for each in record.get("new", [])]
     if broken is not None:
         raise broken
+    if point.after is not None and await _in_a_new_session(world, point.thread, point.record, point.after):
+        raise CheckpointDamaged(f"the record of the handoff after checkpoint {point.record.sequence} is gone")
     return []
+
+
+async def _in_a_new_session(world: World, thread: str, before: Checkpoint, after: Checkpoint) -> bool:
+    """Whether a session was handed over between two checkpoints; a context that an edit began anew has no new one."""
+    context = await world.contexts.load(thread, before.head())
+    return session_of(await world.entries.get_all(thread, after.inputs.entries)) > session_of(context)
 
 
 async def _asked(client: Client, workflow_id: str, point: Point, calls: Sequence[str]) -> dict[str, Item]:

@@ -22,15 +22,19 @@ class Point:
     after: Checkpoint | None
 
 
+_BEGUN = {"checkpoints", "effects", "handoffs"}
+"""The folders that a start has which began: one of these without any checkpoint is damaged."""
+
+
 async def find_thread(store: Store, run: str) -> str | None:
     """The thread that a person means: `<workflow id>` (its newest start) or `<workflow id>.<start>`. Raises
     CheckpointDamaged where several starts are there and of one nothing can be read: it may be the newest."""
-    for workflow_id, _, start in ((run, "", ""), run.rpartition(".")):
-        if not workflow_id:
+    for workflow_id, dot, start in ((run, "", ""), run.rpartition(".")):
+        if not workflow_id or (dot and not start):
             continue
         prefix = f"threads/{safe_id(workflow_id)}/"
         keys = await store.keys(prefix.rstrip("/"))
-        starts = {key.removeprefix(prefix).partition("/")[0] for key in keys if "/checkpoints/" in key}
+        starts = {key.removeprefix(prefix).partition("/")[0] for key in keys if _BEGUN & set(key.split("/"))}
         threads = [f"{safe_id(workflow_id)}.{each}" for each in sorted(starts) if not start or each == start]
         if len(threads) == 1:
             return threads[0]

@@ -1,14 +1,18 @@
 """What a fork would begin with, told before anything runs: out of the store alone."""
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.context import Messages
 from activities.fork_input import ForkInput, wanted_of
 from activities.fork_start import Start, load_start
+from activities.opening import RunInput, check_fields
 from activities.origin import PastEffect
 from activities.past import past_effects
 from activities.sources import Sources, workflow_of
@@ -28,6 +32,7 @@ class Report:
     effects: list[PastEffect]
     undone: list[PastEffect]
     undoable: set[str]
+    open_runs: set[str]
     now: dict[str, str]
 
     def view(self) -> dict[str, Any]:
@@ -44,16 +49,40 @@ class Report:
             "last": (record.outputs.message or {}).get("text", ""),
             "inherited": [_effect(each) for each in self.effects if not each.after],
             "undone": [_effect(each) for each in self.undone],
-            "after": [{**_effect(each), "undo": self._undo(each)} for each in self.effects if each.after],
+            "after": [{**_effect(each), **self._undo(each)} for each in self.effects if each.after],
             "versions": {"then": record.versions, "now": self.now},
         }
 
-    def _undo(self, effect: PastEffect) -> str | None:
-        if effect.record.tool not in self.undoable or effect.record.status != "COMMITTED":
-            return None
+    def _undo(self, effect: PastEffect) -> dict[str, str | None]:
+        """The command that undoes it, or why there is none."""
+        if effect.record.tool not in self.undoable:
+            return {"undo": None, "why_not": "its tool has no compensation"}
+        if effect.record.status != "COMMITTED":
+            return {"undo": None, "why_not": f"it is {effect.record.status}"}
+        owner = _owner(effect, self.start.point.thread, self.workflow_id)
+        if owner not in self.open_runs:
+            return {"undo": None, "why_not": f"{owner} has ended, and only a run that is open undoes what it did"}
         body = {"operation_id": effect.record.operation_id, "by": "YOUR-NAME"}
-        own = effect.thread == self.start.point.thread
-        return command(self.workflow_id if own else effect.thread.rpartition(".")[0], "compensate", body)
+        return {"undo": command(owner, "compensate", body), "why_not": None}
+
+
+def _owner(effect: PastEffect, thread: str, workflow_id: str) -> str:
+    return workflow_id if effect.thread == thread else effect.thread.rpartition(".")[0]
+
+
+async def _open(client: Client, workflow_ids: Iterable[str]) -> set[str]:
+    """Those of these runs that are open. Raises RPCError."""
+
+    async def one(workflow_id: str) -> bool:
+        try:
+            return (await client.get_workflow_handle(workflow_id).describe()).close_time is None
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+
+    wanted = sorted(set(workflow_ids))
+    return {each for each, is_open in zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True) if is_open}
 
 
 def _effect(effect: PastEffect) -> dict[str, Any]:
@@ -86,7 +115,9 @@ async def report(client: Client, settings: Settings, wanted: ForkInput, bundle: 
         now = manifest.versions(digest, settings.build_id)
         tools = {each.name for each in world.registry.match(["*"]) if each.compensate_fn is not None}
         source = workflow_of(wanted.workflow_id, start.point.thread)
-        return Report(start, source, effects, [each for each in undone if not each.after], tools, now)
+        thread = start.point.thread
+        there = await _open(client, (_owner(each, thread, source) for each in effects if each.after))
+        return Report(start, source, effects, [each for each in undone if not each.after], tools, there, now)
     finally:
         await _close(world)
 
@@ -102,11 +133,14 @@ async def context(client: Client, settings: Settings, wanted: ForkInput) -> Mess
 
 
 def fork_input(value: dict[str, Any]) -> ForkInput:
-    """The checkpoint and the edits out of a run's input, checked. Raises Refused."""
+    """The checkpoint and the edits out of a run's input, all of which is checked as its start does. Raises Refused."""
     try:
+        check_fields(RunInput.model_validate(value))
         return wanted_of(value)
     except ValidationError as error:
         raise Refused(f"fork: {explain(error)}") from None
+    except ValueError as error:
+        raise Refused(f"fork: {error}") from None
 
 
 async def _start(world: World, client: Client, wanted: ForkInput) -> Start:

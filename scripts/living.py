@@ -14,6 +14,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
+from activities.children import MEMO as CHILD
 from workers.client import Unreachable, connect
 from workflows.keys import thread_name
 
@@ -75,7 +76,7 @@ async def relatives(client: Client, workflow_id: str) -> list[dict[str, Any]]:
     name = workflow_id.replace("'", "\\'")
     with contextlib.suppress(RPCError):  # a namespace without the search attribute
         async for row in client.list_workflows(f"PerdureParent = '{name}'", rpc_timeout=PATIENCE):
-            relation = "child" if row.parent_id == workflow_id else "fork"
+            relation = "child" if CHILD in row.raw_info.memo.fields else "fork"  # a sub-agent is no child of Temporal's
             found.append(
                 {"workflow_id": row.id, "relation": relation, "status": row.status.name.lower() if row.status else ""}
             )

@@ -72,7 +72,8 @@ async def path_to(store: Store, thread: str, last: Checkpoint, after: int = -1) 
     found, said = list[Step](), set[str]()
     for index, (record, new) in enumerate(zip(records, added, strict=True)):
         told = [each for each in new if _line(each) not in said] if record.base else new
-        message, answers = record.outputs.message, _answers(added[index + 1 : index + 2])
+        message = record.outputs.message
+        answers = _answers(message, added[index + 1 : index + 2])
         found.append(Step(record, new, told, message, _turn(record), answers))
         said.update(_line(each) for each in (*new, message or {}))
     return found
@@ -89,5 +90,8 @@ def _line(message: dict[str, Any]) -> str:
     return json.dumps(message, sort_keys=True, ensure_ascii=False)
 
 
-def _answers(following: list[Messages]) -> dict[str, str]:
-    return {each["call"]: each["text"] for new in following for each in new if each["role"] == "tool"}
+def _answers(message: dict[str, Any] | None, following: list[Messages]) -> dict[str, str]:
+    """To the calls of a message, out of what comes next: a context that begins anew repeats others."""
+    told = {each["call"]: each["text"] for new in following for each in new if each["role"] == "tool"}
+    calls = (message or {}).get("calls") or ()
+    return {call["id"]: told[call["id"]] for call in calls if call["id"] in told}

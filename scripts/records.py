@@ -1,6 +1,7 @@
 """What the store holds of one run, for the commands that look at it: which thread is meant, and what is damaged."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from activities.entries import Entries
 from activities.errors import CheckpointDamaged
 from activities.origin import find_origin, find_past
 from activities.segments import Segments
-from activities.sessions import read_handoff
+from activities.sessions import read_handoff, session_of
 from activities.sources import find_thread, last_branch
 from activities.store import Store
 from scripts.commands.running import Refused
@@ -107,6 +108,7 @@ async def walk(store: Store, thread: str, lines: Sequence[Line]) -> list[str]:
     checkpoints, entries = Checkpoints(store), Entries(store)
     contexts = Contexts(checkpoints, entries, Segments(store, checkpoints, entries))
     faults: list[str] = []
+    handed, beside = await _beside(store, thread)
     newest = {line.branch: line for line in lines}
     for branch, line in newest.items():
         try:
@@ -114,20 +116,33 @@ async def walk(store: Store, thread: str, lines: Sequence[Line]) -> list[str]:
             if record is None:
                 continue
             await contexts.read(thread, record.head())
+            session, before = 1, ""
             for each in await checkpoints.chain(thread, record.head()):
-                for digest in each.inputs.entries:
-                    await entries.fetch(thread, digest)
+                said = [json.loads(await entries.fetch(thread, digest)) for digest in each.inputs.entries]
+                if (number := session_of(said)) > session:
+                    session = number
+                    if before not in handed and not beside:  # else it is named already
+                        faults.append(f"the record of the handoff before checkpoint {each.sequence} is gone")
+                before = each.head().sha256
         except CheckpointDamaged as error:
             faults.append(error.message)
-    beside: list[Awaitable[Any]] = [find_origin(store, thread), find_past(store, thread)]
-    beside += [read_handoff(store, key) for key in await store.keys(f"{folder(thread)}/handoffs")]
-    ends = await asyncio.gather(*beside, return_exceptions=True)
-    for end in ends:
-        if isinstance(end, CheckpointDamaged):
-            faults.append(end.message)
-        elif isinstance(end, BaseException):
-            raise end
-    return faults
+    return list(dict.fromkeys([*faults, *beside]))
+
+
+async def _beside(store: Store, thread: str) -> tuple[set[str], list[str]]:
+    """The checkpoints that a handoff followed, by digest; and what is wrong with the records of handoffs, and with
+    those that a fork keeps of its source."""
+    handed, faults = set[str](), list[str]()
+    wanted: list[Awaitable[Any]] = [find_origin(store, thread), find_past(store, thread)]
+    wanted += [read_handoff(store, key) for key in await store.keys(f"{folder(thread)}/handoffs")]
+    for found in await asyncio.gather(*wanted, return_exceptions=True):
+        if isinstance(found, CheckpointDamaged):
+            faults.append(found.message)
+        elif isinstance(found, BaseException):
+            raise found
+        elif isinstance(found, dict):
+            handed.add(str(found.get("facts", {}).get("checkpoint", {}).get("sha256")))
+    return handed, faults
 
 
 def place(thread: str) -> str:

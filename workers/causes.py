@@ -58,7 +58,8 @@ class Cause:
 @dataclass(frozen=True)
 class Seen:
     """What visibility says of a run. `digest`: of its bundle's manifest, where it says so; `build`: the version that it
-    is pinned to; `asked`: the run itself said it, as it has no search attributes."""
+    goes on with; `rescue`: another one that is current and has workers; `asked`: the run itself said it, as it has no
+    search attributes."""
 
     workflow_id: str
     run_id: str
@@ -73,6 +74,7 @@ class Seen:
     cost_usd: float = 0.0
     problems: Sequence[str] = ()
     build: str = ""
+    rescue: str = ""
     asked: bool = False
 
 
@@ -185,6 +187,13 @@ def time_of(stamp: Any) -> datetime | None:
 def remedy(kind: str, seen: Seen) -> str:
     """The command or act that mends a cause."""
     run = seen.workflow_id
+    others = f"temporal workflow update-options -w {run} --versioning-override-behavior auto_upgrade"
+    if seen.rescue:
+        others = f"move the run to the current build {seen.rescue}: {others}"
+    else:
+        others = (
+            f"make a build with workers current (perdure deploy, from its code); a pinned run is moved by: {others}"
+        )
     if seen.status == "parked":
         return f"status.problem says it: temporal workflow query -w {run} --type status"
     return {
@@ -198,8 +207,7 @@ def remedy(kind: str, seen: Seen) -> str:
         "children": f"temporal workflow query -w {run} --type pending",
         "paused": f"temporal workflow update execute -w {run} --name resume --input '{{\"by\": …}}'",
         "no_worker": f"perdure worker  (with PERDURE_TASK_QUEUE={seen.queue})",
-        "no_version": f"PERDURE_BUILD_ID={seen.build} perdure worker  (from that build's code), or move the run to the "
-        f"current build: temporal workflow update-options -w {run} --versioning-override-behavior auto_upgrade",
+        "no_version": f"PERDURE_BUILD_ID={seen.build} perdure worker  (from that build's code), or {others}",
         "task_failing": f"mend the workflow code and deploy it; the run goes on. Look: temporal workflow show -w {run}",
         "slots": "more workers, or more slots (PERDURE_SLOTS_…); look at the workers' /live",
         "model": "look at the model server and its key; the run goes on by itself",

@@ -74,6 +74,7 @@ class Queues:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._pollers: dict[tuple[str, Kind], list[PollerInfo]] = {}
+        self._current: dict[tuple[str, Kind], str] = {}
 
     async def look(self, queues: Iterable[str]) -> None:
         """Asks for the pollers of these queues, and of the tools' queues beside them."""
@@ -93,6 +94,15 @@ class Queues:
         )
         answer = await self._client.workflow_service.describe_task_queue(request, timeout=timedelta(seconds=10))
         self._pollers[queue, kind] = list(answer.pollers)
+        self._current[queue, kind] = answer.versioning_info.current_deployment_version.build_id
+
+    def placed(self, seen: Seen) -> Seen:
+        """The run with the build that it goes on with: one that is pinned to none goes on with the current one of its
+        queue, where there is one; and with the one that a pinned run could be moved to."""
+        current = self._current.get((seen.queue, "workflow"), "")
+        build = seen.build or current
+        rescue = current if current != build and self.polled(seen.queue, "workflow", current) else ""
+        return replace(seen, build=build, rescue=rescue)
 
     def polled(self, queue: str, kind: Kind, build: str) -> bool:
         """Whether somebody polls; True for a queue that nobody asked about."""
@@ -133,6 +143,7 @@ async def open_runs(client: Client, waiting: str | None = None) -> list[OpenRun]
     found = [seen async for seen in listed(client, waiting if narrow else None)]
     queues = Queues(client)
     await queues.look(seen.queue for seen in found)
+    found = [queues.placed(seen) for seen in found]
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def explain(seen: Seen) -> OpenRun | None:

@@ -200,7 +200,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "rollover": {"by": "alice"},
     "handoff": {"by": "alice"},
     "compensate": {"operation_id": "run-83.9c41d07be2f5:create_customer:4", "by": "alice"},
-    "upgrade": {"bundle": "market-research@2", "by": "alice"},
+    "upgrade": {"bundle": "NAME@VERSION", "by": "alice"},
     "edit": {"edits": [{"append": "user", "content": "Use the second list"}], "by": "alice"},
 }
 

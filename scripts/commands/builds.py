@@ -23,7 +23,7 @@ def build_id(as_json: Annotated[bool, typer.Option("--json", help="JSON")] = Fal
 def patches(as_json: Annotated[bool, typer.Option("--json", help="JSON")] = False) -> None:
     """List the patches of the workflow code, and which open runs still need the old way of each.
 
-    Every open run is replayed with this code, without any call. See docs/deployments.md for the three steps.
+    Every open run is replayed with this code, without any call. See docs/decisions/0008-patches.md for the three steps.
     Exit code 1 when a run does not replay.
     """
     run(_patches(as_json))

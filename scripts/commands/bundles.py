@@ -33,7 +33,8 @@ def bundles(
 ) -> None:
     """List the bundles with their digests and the open runs that use them; with two versions, what differs.
 
-    Exit code 1 when a folder is not what its version was when it was first used, and when two versions differ.
+    Exit code 1 when a folder is not what its version was when it was first used, when the record of that is damaged,
+    and when two versions differ.
     """
     run(_differ(name, other, as_json) if name and other else _list(name or "", as_json))
 
@@ -74,10 +75,14 @@ class _Known:
         except InvalidInput:
             return None
 
-    async def changed(self, one: tuple[str, str]) -> bool:
-        """Whether the folder is not what it was at its first use: a start would be refused (BundleConflict)."""
-        claim = await self.claim(one)
-        return claim is not None and one in self.folders and claim.folder_digest != contents_of(self.folders[one])
+    async def fault(self, one: tuple[str, str]) -> tuple[bool, str | None]:
+        """Whether the folder is not what it was at its first use: a start would be refused (BundleConflict); and what
+        is wrong with the record of that."""
+        try:
+            claim = await claim_of(self.store, *one)
+        except BundleUnavailable as error:
+            return False, error.message
+        return claim is not None and one in self.folders and claim.folder_digest != contents_of(self.folders[one]), None
 
     async def claim(self, one: tuple[str, str]) -> VersionClaim | None:
         """What the version was at its first use. Raises Refused for a record of it that is damaged."""
@@ -131,7 +136,7 @@ async def _list(wanted: str, as_json: bool) -> int:
         print(json.dumps(lines, ensure_ascii=False, indent=1))
     else:
         _show(lines, [seen for seen in runs or [] if not seen.bundle])
-    return NO if any(line["changed"] for line in lines) else DONE
+    return NO if any(line["changed"] or line["damaged"] for line in lines) else DONE
 
 
 def _split(bundle: str) -> tuple[str, str]:
@@ -146,6 +151,7 @@ async def _line(known: _Known, one: tuple[str, str], runs: list[Seen] | None) ->
     digest. `open_runs` is without the former.
     """
     digests = sorted(known.stored[one])
+    changed, damaged = await known.fault(one)
     by_digest: dict[str, list[str]] = defaultdict(list)
     for seen in runs or []:
         by_digest[seen.digest].append(seen.workflow_id)
@@ -155,7 +161,8 @@ async def _line(known: _Known, one: tuple[str, str], runs: list[Seen] | None) ->
         "bundle": "@".join(one),
         "digests": digests,
         "folder": str(known.folders[one]) if one in known.folders else None,
-        "changed": await known.changed(one),
+        "changed": changed,
+        "damaged": damaged,
         "open_runs": None if runs is None else sorted([*unsaid, *(run for each in mine.values() for run in each)]),
         "by_digest": mine,
         "unsaid": unsaid,
@@ -179,6 +186,7 @@ def _show(lines: list[dict[str, Any]], unknown: list[Seen]) -> None:
     for line in lines:
         place = line["folder"] or ("gone; the store has it" if line["digests"] else "not here")
         place = ("[red]changed since its first use[/] " if line["changed"] else "") + place
+        place = "[red]the record of its first use is damaged[/] " * (line["damaged"] is not None) + place
         rows = [(digest, line["by_digest"].get(digest, []), place) for digest in line["digests"] or [""]]
         rows += [("not said", line["unsaid"], place)] if line["unsaid"] else []
         rows += [(digest, runs, "of another installation") for digest, runs in line["elsewhere"].items()]
@@ -187,6 +195,9 @@ def _show(lines: list[dict[str, Any]], unknown: list[Seen]) -> None:
             used += f" ({', '.join(runs[:SHOWN_RUNS])})" if runs else ""
             table.add_row(line["bundle"] if not number else "", digest[:12] or "not used yet", used, where)
     console.print(table)
+    for line in lines:
+        if line["damaged"]:
+            console.print(line["damaged"], markup=False, highlight=False)
     if unknown or any(line["unsaid"] for line in lines):
         remedy = "`perdure setup` registers what is missing; then start the workers anew"
         console.print(f"some open runs do not say which they use ({remedy})")

@@ -20,7 +20,7 @@ from workers.builds import build_id, check_build_id
 from workers.causes import Seen, remedy
 from workers.client import connect, converter_of
 from workers.deployments import Polls, current_build, left_behind, polls, set_current, to_tell, versions, without_news
-from workers.open_runs import POLL_SECONDS, listed
+from workers.open_runs import POLL_SECONDS, Queues, listed
 from workers.replaying import Replayed, histories_of, replay
 from workers.settings import Settings, home, read_settings
 
@@ -88,7 +88,10 @@ class _Deploy:
         self.console.print(text, markup=False, highlight=False)
 
     async def _runs(self, client: Client) -> list[Seen]:
-        return [seen async for seen in listed(client) if seen.queue == self.settings.task_queue]
+        """The open runs of this installation, each with the build that it goes on with."""
+        queues, queue = Queues(client), self.settings.task_queue
+        await queues.look([queue])
+        return [queues.placed(seen) async for seen in listed(client) if seen.queue == queue]
 
     async def _check(self, client: Client) -> list[Replayed]:
         runs = await self._runs(client)
@@ -187,7 +190,7 @@ class _Deploy:
         for version in known:
             table.add_row(
                 version.build or "(none)",
-                version.status if version.build else "unversioned, or auto-upgrade",
+                version.status,
                 str(version.runs),
                 str(version.workers),
             )
@@ -203,4 +206,6 @@ class _Deploy:
         done = [v.build for v in known if v.build and v.workers and not v.runs and v.status in ("draining", "drained")]
         if done and any(v.workers for v in known if v.status == "current"):
             self.say(f"no open run is left on {', '.join(done)}: their workers can be stopped")
+        if any(not v.build and v.workers and not v.runs for v in known) and any(v.status == "current" for v in known):
+            self.say("workers without a build id get nothing any more: they can be stopped")
         return NO if left else DONE

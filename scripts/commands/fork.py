@@ -114,6 +114,8 @@ async def _context(value: dict[str, Any], as_json: bool) -> int:
 
 async def _fork(value: dict[str, Any], name: str | None, queue: str | None, yes: bool, as_json: bool) -> int:
     settings, wanted = read_settings(), fork_input(value)
+    if name == wanted.workflow_id:
+        raise Refused(f"{name} is the name of the run that is forked: give the fork another name with --id")
     client = await connect(settings)
     try:
         found = await report(client, settings, wanted, value.get("bundle"))
@@ -181,9 +183,10 @@ def _show(found: Report, value: dict[str, Any]) -> None:
     ):
         line(f"{title}: {len(view[name]) or 'none'}")
         for effect in view[name]:
-            line(f"  {effect['operation_id']}: {effect['status']} {preview(str(effect['request']), 120)}")
+            request = preview(json.dumps(effect["request"], ensure_ascii=False), 120)
+            line(f"  {effect['operation_id']}: {effect['status']} {request}")
             if name == "after":
-                line(f"    undo: {effect['undo'] or 'its tool has no compensation'}")
+                line(f"    undo: {effect['undo'] or effect['why_not']}")
     then, now = view["versions"]["then"], view["versions"]["now"]
     changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in now if then.get(key, now[key]) != now[key]]
     line(f"Versions: {', '.join(changed) or 'the same as then'}")

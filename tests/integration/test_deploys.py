@@ -10,9 +10,10 @@ import pytest
 from temporalio.client import Client
 
 from scripts.embedded import EmbeddedTemporal
-from tests.integration.kit import Stack, until
+from tests.integration.kit import Stack, call, say, until
 from workers.client import DATA_CONVERTER
 from workers.deployments import current_build, left_behind, polls, set_current
+from workers.open_runs import open_runs
 
 
 @pytest.fixture
@@ -64,6 +65,37 @@ async def test_a_first_deploy_takes_no_work_from_unversioned_workers_elsewhere(o
         assert refused.returncode == 1, refused.stdout
         assert "'here', 'here-tools'" in refused.stderr
         assert not await current_build(own), "nothing was changed"
+
+
+@pytest.mark.all
+async def test_a_run_that_is_pinned_to_no_build_goes_on_with_the_current_one_and_waits_for_it(
+    own: Client, tmp_path: Path
+) -> None:
+    stack = installation(own, tmp_path, "here", "")
+    stack.script("waiting", call("write_file", path="a", content="A"), say("done"))
+    stack.bundle("waiting", ["write_file"], model=[{"model": "waiting"}])
+    stack.serve_model()
+    async with stack.worker():
+        await stack.start({"goal": "write", "bundle": "waiting"})
+        await until(lambda: shown_as(own, "approval"))
+    stack.environment["PERDURE_BUILD_ID"] = "b2"
+    async with stack.worker():
+        await until(lambda: all_poll(own, stack))
+        stack.environment["PERDURE_BUILD_ID"] = "b1"
+        async with stack.worker():
+            await set_current(own, "b1")
+            await until(lambda: shown_as(own, "approval"))
+        await until(lambda: shown_as(own, "no_worker"), 120)
+        [stranded] = await open_runs(own)
+        assert (stranded.seen.build, stranded.seen.rescue) == ("b1", "")
+        assert "perdure deploy, from its code" in stranded.cause.remedy
+        await set_current(own, "b2")
+        await until(lambda: shown_as(own, "approval"))
+    stack.close()
+
+
+async def shown_as(client: Client, kind: str) -> bool:
+    return [each.cause.kind for each in await open_runs(client)] == [kind]
 
 
 async def none_left(client: Client, stack: Stack) -> bool:

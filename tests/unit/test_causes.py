@@ -69,7 +69,10 @@ def test_a_run_pinned_to_a_version_without_workers_names_it_and_the_way_out() ->
     assert cause is not None
     assert (cause.kind, cause.detail) == ("no_worker", "no worker for build 2024.1")
     assert "PERDURE_BUILD_ID=2024.1 perdure worker" in cause.remedy
-    assert "update-options" in cause.remedy
+    assert "perdure deploy, from its code" in cause.remedy, "no other build is there to take it"
+    moved = from_visibility(replace(pinned, rescue="2024.2"), others)
+    assert moved is not None
+    assert "current build 2024.2: temporal workflow update-options -w run-3" in moved.remedy
     asked = replace(APPROVAL, build="2024.1")
     idle = from_visibility(asked, others)
     assert idle is not None

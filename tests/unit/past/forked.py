@@ -1,6 +1,7 @@
 """Forks of recorded runs, made by the activities that make them, without a server."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -60,14 +61,23 @@ async def known(world: World, name: str) -> dict[str, bool]:
 
 
 async def preview(
-    world: World, monkeypatch: pytest.MonkeyPatch, checkpoint: int, *edits: dict[str, Any], run: str = "a1"
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    checkpoint: int,
+    *edits: dict[str, Any],
+    run: str = "a1",
+    ended: str = "",
 ) -> dict[str, Any]:
-    """What `perdure fork` says before anything runs."""
+    """What `perdure fork` says before anything runs. All runs are open but `ended`."""
+
+    async def still_open(_: Any, runs: Iterable[str]) -> set[str]:
+        return set(runs) - {ended}
 
     async def made(*_: Any) -> World:
         return world
 
     monkeypatch.setattr(forks, "make_world", made)
+    monkeypatch.setattr(forks, "_open", still_open)
     wanted = forks.fork_input({"fork": {"workflow_id": run, "checkpoint": checkpoint, "edits": list(edits)}})
     client = await Client.connect("127.0.0.1:1", lazy=True)
     return (await forks.report(client, read_settings({}), wanted, None)).view()

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,8 @@ from activities.canonical import digest
 from activities.errors import InvalidInput
 from activities.sessions import begin, session_mark
 from activities.world import World
+from scripts.commands.running import Refused
+from scripts.forks import fork_input
 from scripts.records import survey, walk
 from scripts.tree import tree_of
 from tests.unit.past.forked import FORK, SECOND, SOURCE, TOOLS, fork, known, preview, says
@@ -43,6 +46,18 @@ async def test_the_preview_names_the_run_that_can_undo_each_effect(
     found = await preview(world, monkeypatch, 0, run="b1")
     by_run = {each["operation_id"].partition(".")[0]: each["undo"] for each in found["after"]}
     assert {run: f"--workflow-id {run} " in undo for run, undo in by_run.items()} == {"a1": True, "b1": True}
+    found = await preview(world, monkeypatch, 0, run="b1", ended="a1")
+    why = {each["operation_id"].partition(".")[0]: (each["undo"] is None, each["why_not"]) for each in found["after"]}
+    assert why == {"a1": (True, "a1 has ended, and only a run that is open undoes what it did"), "b1": (False, None)}
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [({"budget": {"turns": "x"}}, "budget.turns"), ({"repeat": "sure"}, "repeat"), ({"inputs": {}}, "inputs")],
+)
+def test_the_preview_refuses_the_fields_that_the_start_refuses(field: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=f"field `{said}"):
+        fork_input({"fork": {"workflow_id": "a1", "checkpoint": 1}, **field})
 
 
 async def test_the_preview_refuses_the_edits_that_the_start_refuses(
@@ -92,5 +107,11 @@ async def test_a_damaged_handoff_has_a_name_for_forks_that_need_it_and_for_verif
             await fork(world, SOURCE, 1, SECOND)
         [fault] = await walk(run.store, SOURCE, await survey(run.store, SOURCE))
         assert key in fault
+    (run.store.folder / key).unlink()
+    with pytest.raises(InvalidInput, match="the record of the handoff after checkpoint 1 is gone"):
+        await fork(world, SOURCE, 1, "e1.000000000000")
+    assert await walk(run.store, SOURCE, await survey(run.store, SOURCE)) == [
+        "the record of the handoff before checkpoint 2 is gone"
+    ]
     _, forked = await fork(world, SOURCE, 2, "d1.000000000000")
     assert forked.session == 2, "one from elsewhere does not need it"

@@ -14,7 +14,7 @@ from activities.tools.executor import Executor
 from activities.upgrading import UpgradeActivities
 from activities.world import World
 from scripts import forks
-from scripts.commands.bundles import _Known, _list
+from scripts.commands.bundles import _Known, _line, _list
 from scripts.commands.running import Refused
 from tests.unit.past.recorded import Recorded
 from workers.settings import read_settings
@@ -97,8 +97,12 @@ async def test_a_damaged_record_of_the_first_use_is_named_with_its_remedy(world:
     await run.store.put(key, (await run.store.get(key) or b"")[:40])
     with pytest.raises(BundleUnavailable, match=f"damaged: restore {key}, or delete it"):
         await world.bundles.pin("shop@1", world.specs)
+    run.bundle("2", [])
+    known = await _Known(read_settings()).read()
+    assert "damaged: restore" in (await _line(known, ("shop", "1"), None))["damaged"]
+    assert (await _line(known, ("shop", "2"), None))["damaged"] is None, "the others are listed"
     with pytest.raises(Refused, match="damaged: restore"):
-        await (await _Known(read_settings()).read()).changed(("shop", "1"))
+        await known.texts("shop@1")
 
 
 @pytest.mark.parametrize("file", ["bundle.toml", "prompt.md"])
