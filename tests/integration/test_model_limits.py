@@ -1,6 +1,5 @@
 """What a run may cost and hold, through the real gateway and worker: budgets, overfull contexts, schemas, leaks."""
 
-import asyncio
 import json
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from activities.store import open_store
 from activities.streaming import read_stream
 from scripts.chat_protocol import RefusedError
 from tests.faults.kit import Case, begin, finish, run_all, serve
-from tests.faults.plays import ask, chunk, error, json_body, respond, say, stream, text_item
+from tests.faults.plays import STALL, ask, chunk, error, json_body, respond, say, stream, text_item
 from tests.faults.server import Asked, Play
 from tests.integration.kit import Stack, kill, until
 
@@ -168,32 +167,37 @@ async def test_an_error_of_ours_ends_the_run_with_a_name(
     assert "must not be told" not in case.failure.message
 
 
-def _asked_more(case: Case, ending: "asyncio.Task[None]", before: int) -> bool:
-    return len(case.asked) > before or ending.done()
-
-
 @pytest.mark.all
 async def test_ten_killed_workers_change_nothing_of_what_a_run_reports(stack: Stack, client: Client) -> None:
+    """Five are killed while the model thinks, five just after it has said something."""
+    thought_about = (1, 4, 7, 10, 13)
+
     def play(asked: Asked) -> Play:
         return say("done") if asked.turn == 15 else LOOK
 
-    killed, calm = Case(play), Case(play)
+    def thinking(asked: Asked) -> Play:
+        first = sum(each.turn == asked.turn for each in killed.asked) == 1
+        return STALL if first and asked.turn in thought_about else play(asked)
+
+    killed, calm = Case(thinking), Case(play)
     with serve(stack, killed=killed, calm=calm) as server:
         async with stack.worker():
             await finish(await begin(stack, client, calm), calm)
         handle = await begin(stack, client, killed)
-        ending = asyncio.create_task(finish(handle, killed))
-        kills = 0
-        while not ending.done() and kills < 10:
-            worker, before = stack.start_worker(), len(killed.asked)
-            await until(partial(_asked_more, killed, ending, before), 60, "a request")
-            kill(worker)
-            kills += 1
+        for turn in thought_about:
+            for last in (turn - 1, turn):  # the run comes no further than the turn that is thought about
+                worker, before = stack.start_worker(), len(killed.asked)
+                await until(partial(_asks, killed, before, last), 120, f"turn {last}")
+                kill(worker)
         stack.start_worker()
-        await asyncio.wait_for(ending, 600)
+        await finish(handle, killed, 600)
     assert calm.result is not None
     assert killed.result is not None
     assert killed.result["usage"] == calm.result["usage"]
     assert killed.result["turns"] == calm.result["turns"] == 16
-    assert 0 <= len(killed.asked) - killed.result["usage"]["requests"] <= kills
+    assert len(thought_about) <= len(killed.asked) - killed.result["usage"]["requests"] <= 2 * len(thought_about)
     assert server.invalid == []
+
+
+def _asks(case: Case, before: int, turn: int) -> bool:
+    return any(asked.turn >= turn for asked in case.asked[before:])
