@@ -1,11 +1,13 @@
 """What was approved is what runs: a deploy that changes a tool while its call waits makes it ask again."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
+from activities.effects import lease_of
 from tests.integration.effects.test_past import replay_script, reset
 from tests.integration.kit import ROOT, Stack, call, kill, pending, say, until
 
@@ -103,6 +105,14 @@ async def act(label: str) -> str:
 '''
 
 
+def with_time(stack: Stack, folder: Path, timeout: float, module: str = "scripts.cli") -> Any:
+    """A worker process whose tool has that many seconds. One of CRASHING dies when the intent is on record, once."""
+    (folder / "tools_of_this_test.py").write_text(WAITING.format(timeout=timeout))
+    more = {"PERDURE_TOOLS": "tools_of_this_test", "PYTHONPATH": f"{folder}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    crash = {"CRASH_AT": "after:prepared[.]json", "CRASH_MARK": str(folder / "mark")}
+    return stack.start_worker(module=module, **crash, **more)
+
+
 @pytest.mark.all
 async def test_a_lease_that_is_longer_than_an_attempt_of_today_is_waited_out_and_a_person_is_asked(
     stack: Stack, client: Client, tmp_path: Path
@@ -112,17 +122,12 @@ async def test_a_lease_that_is_longer_than_an_attempt_of_today_is_waited_out_and
     stack.script("wait", call("act", label="x"), say("done"))
     stack.bundle("wait", ["act"], policy=[{"tool": "*", "decision": "allow"}])
     stack.serve_model()
-    tools = tmp_path / "tools_of_this_test.py"
-    tools.write_text(WAITING.format(timeout=60))
-    more = {"PERDURE_TOOLS": tools.stem, "PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    crash = {"CRASH_AT": "after:prepared[.]json", "CRASH_MARK": str(tmp_path / "mark")}
-    first = stack.start_worker(module=CRASHING, **crash, **more)
+    first = with_time(stack, tmp_path, 60, CRASHING)
     run = await stack.start({"goal": "act", "bundle": "wait"})
     await until(lambda: first.poll() is not None, SLOW, "the kill after the intent")
     await reset(stack, run)
     replay_script(stack, "wait", call("act", label="x"), say("done"))
-    tools.write_text(WAITING.format(timeout=0.5))
-    stack.start_worker(**more)
+    with_time(stack, tmp_path, 0.5)
     handle = client.get_workflow_handle(run)
     asked = (await pending(handle, 1, 150))[0]
     assert (asked["kind"], asked["tool"]) == ("review", "act")
@@ -132,3 +137,26 @@ async def test_a_lease_that_is_longer_than_an_attempt_of_today_is_waited_out_and
     assert done.returncode == 0, done.stderr
     result = await handle.result()
     assert [effect["status"] for effect in result["effects"]] == ["COMMITTED"]
+
+
+@pytest.mark.all
+async def test_a_call_that_was_judged_with_less_time_than_its_tool_has_now_holds_no_longer_lease(
+    stack: Stack, client: Client, tmp_path: Path
+) -> None:
+    """What the run waits for an attempt goes by the time it was judged with, and so does what an attempt may take."""
+    stack.script("grown", call("act", label="x"), say("done"))
+    stack.bundle("grown", ["act"])
+    stack.serve_model()
+    first = with_time(stack, tmp_path, 2)
+    run = await stack.start({"goal": "act", "bundle": "grown"})
+    handle = client.get_workflow_handle(run)
+    asked = (await pending(handle, 1, SLOW))[0]
+    kill(first)
+    second = with_time(stack, tmp_path, 600, CRASHING)
+    await stack.send("signal", run, "approve", {"code": asked["code"], "by": "alice"})
+    await until(lambda: second.poll() is not None, SLOW, "the kill after the intent")
+    with_time(stack, tmp_path, 600)
+    review = (await pending(handle, 1, SLOW))[0]
+    assert (review["kind"], review["operation_id"]) == ("review", asked["operation_id"])
+    (held,) = (stack.folder / "store").rglob("act_1/prepared.json")
+    assert json.loads(held.read_text())["claim"]["lease"] == lease_of(2)

@@ -39,7 +39,7 @@ async def test_an_attempt_is_told_how_long_those_before_it_have_waited(monkeypat
 
         def tell(told: Any = None, beat: "asyncio.Future[Any]" = beat) -> None:
             if not beat.done():
-                beat.set_result(dict(told))
+                beat.set_result(dict(told or {}))
 
         async def wait(beat: "asyncio.Future[Any]" = beat, waited: float = waited) -> Any:
             async with heartbeats.heartbeats():

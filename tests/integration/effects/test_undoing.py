@@ -2,15 +2,16 @@
 
 import json
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from tests.integration.effects.crashes import bundle, effects_stack
 from tests.integration.effects.test_past import reset, statuses
-from tests.integration.kit import Stack, call, pending, say, until
+from tests.integration.kit import Stack, call, kill, pending, say, until
 
 
 @pytest.mark.all
@@ -267,6 +268,31 @@ async def test_a_failing_run_undoes_all_though_it_is_cancelled_while_a_person_is
         assert dict(outside.undone) == {"a": 1}
     assert (found["looked:1"], found["reviewed:1"]) == ("COMPENSATED", "COMPENSATED")
     assert isinstance(failure.value.cause, ApplicationError), "it ends as it was ending"
+
+
+@pytest.mark.all
+async def test_what_is_to_be_undone_at_the_end_waits_for_a_worker_for_tools(stack: Stack, client: Client) -> None:
+    async with effects_stack(stack) as outside:
+        bundle(stack, "away", call("looked", label="a"), say("done"), effects={"on_end": "compensate"})
+        stack.serve_model()
+        stack.start_worker("--queue", "agents")
+        tools = stack.start_worker("--queue", "tools")
+        _, handle = await at_rest(stack, client, "away")
+        kill(tools)
+        await handle.cancel()
+        await until(lambda: _heard(handle), 60)
+        (plan,) = [each async for each in handle.fetch_history_events() if _scheduled(each) == "effect.plan"]
+        limit = plan.activity_task_scheduled_event_attributes.schedule_to_close_timeout
+        assert limit.ToTimedelta() == timedelta(0), "none"
+        assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+        stack.start_worker("--queue", "tools")
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        assert dict(outside.undone) == {"a": 1}
+
+
+def _scheduled(event: Any) -> str:
+    return str(event.activity_task_scheduled_event_attributes.activity_type.name)
 
 
 async def _made(handle: Any, tool: str) -> str:

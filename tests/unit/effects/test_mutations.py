@@ -104,7 +104,7 @@ MUTATIONS = [
         "claims(self.thread, held)\n        if (ended := ",
         "claims(self.thread, held)\n        if False and (ended := ",
     ),
-    Mutation("what was waited forgotten", ATTEMPTS, "self.ages.get(name, 0.0) + now - self", "now + now - self"),
+    Mutation("what was waited counted twice", ATTEMPTS, "= self.ages.get(", "= 2 * self.ages.get("),
     Mutation("a claim counted from before it was seen", ATTEMPTS, "self.seen.get(name, now)", "self.seen.get(name, 0)"),
     Mutation(
         "an undoing that was stopped ended for good", EFFECTS, " or self.record.undoes is not None:", ":", CROSSINGS
