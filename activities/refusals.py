@@ -42,6 +42,12 @@ _QUOTA_CODES = (
 """There is no money left, which a person can mend and waiting alone does not. `quota` in a text says less: limits by
 the minute are called so too."""
 
+_BUSY_CODES = (
+    *("engine_overloaded", "engine_overloaded_error", "overloaded", "overloaded_error", "server_overloaded"),
+    *("rate_limit_exceeded", "rate_limit_error", "rate_limit_reached", "too_many_requests", "slow_down"),
+)
+"""Later it may go well, whatever the status is."""
+
 _FILTER_CODES = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
 
 
@@ -60,9 +66,9 @@ def of_status(answer: httpx.Response, error: dict[str, Any], route: Model, said:
         return ContextOverflow(f"{text}. The context is too long for this model", said)
     if codes & {*_FILTER_CODES} and status < 500:
         return Filtered(text)
-    if status in (429, 503) or (status >= 500 and wait is not None):
+    if status in (429, 503) or wait is not None or (codes & {*_BUSY_CODES} and status < 500):
         return waiting(text, wait, route)
-    if status in (408, 409, 425) or status >= 500:
+    if status in (408, 409, 425, 499) or status >= 500:
         return Passing(f"HTTP {status}: {said}")
     return ModelRequestRejected(text)
 

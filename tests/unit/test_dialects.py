@@ -150,3 +150,26 @@ async def test_a_mistyped_variable_is_named_at_once_without_its_value(url: str, 
     assert named in failed.value.message
     assert "ret" not in failed.value.message.replace(named, "")
     assert trail.requests == 0
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        error(400, "The engine is currently overloaded", "engine_overloaded"),
+        json_body({"error": {"message": "slow down", "type": "rate_limit_error", "code": None}}, 403),
+        error(403, "You have exceeded a secondary rate limit", retry_after="1"),
+        error(420, "no", retry_after="1"),
+    ],
+)
+async def test_a_server_that_is_busy_under_another_status_is_asked_again(busy: Play) -> None:
+    with FaultServer([busy, say("good")]) as server:
+        desk = Desk(server)
+        with pytest.raises(ModelTrouble):
+            await desk.ask()
+        assert (await desk.ask()).text == "good"
+
+
+async def test_a_request_that_was_cancelled_on_its_way_is_asked_again_at_once() -> None:
+    with FaultServer([error(499, "The operation was cancelled."), say("good")]) as server:
+        assert (await Desk(server).ask()).text == "good"
+    assert server.requests() == 2
