@@ -115,7 +115,9 @@ def checked(op: Operation, request: CheckRequest, place: Place) -> Checked:
         loose = _loose(op) if request.finished and commit else ""
         unfit = _unfit(op, request.since, commit)
     except (ToolError, ToolTimeout) as error:
-        raise RepositoryUnavailable(f"git does not answer in a copy of the workspace: {error}") from None
+        if request.since is None:  # the project's own files
+            raise RepositoryUnavailable(f"git does not answer in a copy of the workspace: {error}") from None
+        loose, unfit = "", f"the repository that the session left cannot be used: {error}"[:SHOWN]
     for task in request.tasks:
         why = _why(op, task, place, request.seconds)
         if why is None and request.finished:
@@ -143,17 +145,23 @@ def _unfit(op: Operation, since: str | None, commit: str | None) -> str:
     """How the history that the session was given has been bent."""
     if since is None:
         return ""
-    kept = commit and git.run_git(op, "merge-base", "--is-ancestor", since, "HEAD", check=False).code == 0
+    for name, fits in ((".git", Path.is_dir), (TASKS, Path.is_file)):
+        if (place := op.workspace / name).is_symlink() or (place.exists() and not fits(place)):
+            return f"{name} is not a plain {'folder' if name == '.git' else 'file'} any more. Leave it where it was"
+    kept = commit and git.run_git(op, "merge-base", "--is-ancestor", since, "HEAD", check=False, plain=True).code == 0
     if not kept:
         return f"history was rewritten: {since[:12]}, which the session began with, is not below HEAD. Only add commits"
-    if git.run_git(op, "rev-list", "--min-parents=2", "--max-count=1", f"{since}..HEAD").said.strip():
+    if git.run_git(op, "rev-list", "--min-parents=2", "--max-count=1", f"{since}..HEAD", plain=True).said.strip():
         return "a merge was committed; the history of a project is one line. Only add plain commits"
-    return ""
+    whole = git.run_git(op, "fsck", "--connectivity-only", "--no-dangling", "--no-progress", check=False, plain=True)
+    return f"objects of the repository are missing: {whole.said.strip()[:SHOWN]}" if whole.code else ""
 
 
 def _loose(op: Operation) -> str:
-    """What is not committed, apart from the project's own file."""
-    said = git.run_git(op, "status", "--porcelain", "--", ".", f":(exclude){TASKS}").said.strip()
+    """What is not committed, apart from the project's own file: by an index made anew, in which no file is taken for
+    unchanged."""
+    git.run_git(op, "read-tree", "HEAD", write=True, plain=True)
+    said = git.run_git(op, "status", "--porcelain", "--", ".", f":(exclude){TASKS}", plain=True).said.strip()
     return f"not everything is committed: {said[:SHOWN]}" if said else ""
 
 

@@ -141,15 +141,24 @@ def _read(op: Operation, *arguments: str) -> str:
     return run_git(op, *arguments).said
 
 
-def run_git(op: Operation, *arguments: str, write: bool = False, check: bool = True) -> Ran:
+_PLAIN = (
+    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false"),
+    *("core.sparseCheckout=false", "status.showUntrackedFiles=all", "advice.graftFileDeprecated=false"),
+)
+_AS_IT_IS = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null"}
+
+
+def run_git(op: Operation, *arguments: str, write: bool = False, check: bool = True, plain: bool = False) -> Ran:
     """Runs git. Raises `ToolError` with what it said when it fails, unless the caller judges that (`check=False`), and
-    `ToolTimeout`."""
-    argv = ["git", "--no-pager", "-c", "core.quotepath=off", "-c", "safe.directory=*", *arguments]
+    `ToolTimeout`. `plain`: without what the repository itself says that git should run, hide or take for history."""
+    settings = ("core.quotepath=off", "safe.directory=*", *(_PLAIN if plain else ()))
+    argv = ["git", "--no-pager", *(part for each in settings for part in ("-c", each)), *arguments]
     variables = {
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_OPTIONAL_LOCKS": "0",
+        **(_AS_IT_IS if plain else {}),
         # Never a repository that the workspace happens to lie in.
         "GIT_CEILING_DIRECTORIES": str(op.workspace.resolve().parent),
         **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _WHO.items()},
