@@ -8,6 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.context import check
 from activities.errors import StoreUnavailable
+from activities.folders import printed
 from activities.listing import Listing, is_artifact
 from activities.world import World
 from workflows.catalog import CLOSE, PROBE
@@ -73,7 +74,7 @@ class ProbeActivities:
 def artifacts(thread: str, listing: Listing) -> list[dict[str, Any]]:
     """The files that a run made, as the result lists them."""
     return [
-        {"path": path, "sha256": kept.sha256, "bytes": kept.bytes, "key": file_key(thread, kept.sha256)}
+        {"path": printed(path), "sha256": kept.sha256, "bytes": kept.bytes, "key": file_key(thread, kept.sha256)}
         for path, kept in sorted(listing.items())
         if kept.sha256 is not None and is_artifact(path)
     ]

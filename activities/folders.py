@@ -29,13 +29,37 @@ class Seen:
     link: str | None = None
 
 
+def as_text(name: str) -> str:
+    """A name of the disk as records hold it: JSON holds text, and a name that is not UTF-8 is none. So it is its bytes
+    as hex digits after a NUL, which no name holds."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return f"\0{os.fsencode(name).hex()}"
+    return name
+
+
+def on_disk(name: str) -> str:
+    """The reverse of `as_text`."""
+    return os.fsdecode(bytes.fromhex(name[1:])) if name.startswith("\0") else name
+
+
+def printed(path: str) -> str:
+    """A recorded path as people see it: what is not UTF-8 as `\\xff`."""
+    return "/".join(os.fsencode(on_disk(name)).decode("utf-8", "backslashreplace") for name in path.split("/"))
+
+
+def _names(path: str) -> list[str]:
+    return [on_disk(name) for name in path.split("/")]
+
+
 def scan(root: Path) -> dict[str, Seen]:
     """Every file, link and empty folder below `root`; devices, pipes and half-written files are passed over."""
     found: dict[str, Seen] = {}
     if not root.is_dir():
         return found
     for top, folders, files, at in os.fwalk(root, follow_symlinks=False):
-        here = Path(top).relative_to(root).as_posix()
+        here = "/".join(map(as_text, Path(top).relative_to(root).parts)) or "."
         prefix = "" if here == "." else f"{here}/"
         links = [name for name in folders if stat.S_ISLNK(os.lstat(name, dir_fd=at).st_mode)]
         if not folders and not files and prefix:
@@ -43,14 +67,14 @@ def scan(root: Path) -> dict[str, Seen]:
         for name in [*files, *links]:
             with contextlib.suppress(FileNotFoundError):
                 if not name.startswith(ASIDE) and (seen := _see(at, name)) is not None:
-                    found[prefix + name] = seen
+                    found[prefix + as_text(name)] = seen
     return found
 
 
 def _see(at: int, name: str) -> Seen | None:
     info = os.stat(name, dir_fd=at, follow_symlinks=False)
     if stat.S_ISLNK(info.st_mode):
-        return Seen(None, link=os.readlink(name, dir_fd=at))
+        return Seen(None, link=as_text(os.readlink(name, dir_fd=at)))
     if not stat.S_ISREG(info.st_mode):
         return None
     return Seen((info.st_mtime_ns, info.st_size, info.st_ino), stat.S_IMODE(info.st_mode) & 0o777)
@@ -58,7 +82,7 @@ def _see(at: int, name: str) -> Seen | None:
 
 def read_file(root: Path, path: str) -> tuple[bytes, Stamp] | None:
     """The content of a file, with its stamp from before it was read; None when it is gone or no file any more."""
-    *names, name = path.split("/")
+    *names, name = _names(path)
     try:
         with folder(root, names) as at, os.fdopen(os.open(name, _FILE, dir_fd=at), "rb") as file:
             info = os.fstat(file.fileno())
@@ -76,20 +100,19 @@ def read_file(root: Path, path: str) -> tuple[bytes, Stamp] | None:
 def remove(root: Path, paths: Iterable[str], stays: Listing) -> None:
     """Removes paths, and folders that nothing stands in any more."""
     for path in sorted(paths, key=lambda path: path.count("/"), reverse=True):
-        *names, name = path.split("/")
+        *names, name = _names(path)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(root, names) as at:
             _clear(at, name)
         for depth in range(len(names), 0, -1):
-            parent = "/".join(names[:depth])
-            if parent in stays:
+            if "/".join(map(as_text, names[:depth])) in stays:
                 break
             with contextlib.suppress(OSError):  # not empty
-                os.rmdir(root / parent)
+                os.rmdir(root.joinpath(*names[:depth]))
 
 
 def put(root: Path, path: str, kept: Kept, data: bytes | None) -> Stamp | None:
     """Makes a path what it should be; gives the stamp of a file."""
-    *names, name = path.split("/")
+    *names, name = _names(path)
     for depth in range(1, len(names) + 1):
         _make_way(root, names[:depth])
     with folder(root, names, create=True) as at:
@@ -102,7 +125,7 @@ def put(root: Path, path: str, kept: Kept, data: bytes | None) -> Stamp | None:
             return info.st_mtime_ns, info.st_size, info.st_ino
         _clear(at, name)
         if kept.link is not None:
-            os.symlink(kept.link, name, dir_fd=at)
+            os.symlink(on_disk(kept.link), name, dir_fd=at)
         else:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, dir_fd=at)

@@ -7,6 +7,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from activities.canonical import sha256
+from activities.closing import artifacts
 from activities.earlier import EarlierContents
 from activities.entries import Entries
 from activities.errors import WorkspaceUnavailable
@@ -236,3 +237,24 @@ async def test_a_change_of_an_attempt_that_was_killed_is_reported_by_the_next_on
     await there.restore(T, found, "t2")
     await here.restore(T, found, "t2")
     assert seen(there) == seen(here) == dict([("a", "1")][:changes_before], b="2")
+
+
+async def test_names_that_are_not_utf8_are_kept_apart_and_come_back(here: Workspaces, there: Workspaces) -> None:
+    root = os.fsencode(here.path(T))
+    os.makedirs(root + b"/d\xe9")
+    for name in (b"\xe8.txt", b"\xe9.txt", b"d\xe9/\xff.txt", b"\xef\xbf\xbd.txt", rb"\xe8.txt", "é.txt".encode()):
+        (here.path(T) / os.fsdecode(name)).write_text(ascii(name))
+    os.symlink(b"d\xe9/\xff.txt", root + b"/l\xe9")
+    files = await snap(here, Files())
+    assert (await here.snapshot(T, files, "")).change is None, "nothing has changed since"
+    await there.restore(T, files, "1")
+    assert seen(there) == seen(here)
+    assert len(seen(there)) == 7
+    listed = [each["path"] for each in artifacts(T, await there.listing(T, files))]
+    assert "d\\xe9/\\xff.txt" in listed, "as people can read it"
+    os.unlink(root + b"/d\xe9/\xff.txt")
+    os.rmdir(root + b"/d\xe9")
+    files = await snap(here, files)
+    await there.restore(T, files, "2")
+    assert seen(there) == seen(here)
+    assert not (there.path(T) / os.fsdecode(b"d\xe9")).exists()
