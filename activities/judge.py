@@ -111,7 +111,7 @@ class Bench:
             same = self.seen[request_digest]
             return await self._answered(call_id, spec.name, message, f"The same as call {same}. It was not run again.")
         self.seen[request_digest] = call_id
-        if spec.question and (fault := unaskable(final, SHOWN_ARGUMENTS)) is not None:
+        if spec.question and (fault := await unaskable(final, SHOWN_ARGUMENTS)) is not None:
             return await self._answered(call_id, spec.name, message, f"{fault}. It was not asked.", "unfit")
         if self.cut and effect != "read":
             return await self._answered(call_id, spec.name, message, f"{_CUT}. The call was not run.", "truncated")

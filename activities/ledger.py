@@ -20,12 +20,13 @@ from pydantic import ValidationError
 
 from activities.canonical import preview
 from activities.effect_records import SCHEMA, Claim, Outcome, Prepared, Review, State, Written, allow
-from activities.errors import IncompatiblePayload, StoreUnavailable
+from activities.errors import CheckpointDamaged, IncompatiblePayload, StoreUnavailable
 from activities.store import Store
 from workflows.keys import effect_folder, folder, undo_id
 from workflows.records import EffectRecord
 
 W = TypeVar("W", bound=Written)
+Own = TypeVar("Own", Prepared, Outcome)
 
 RETRIES = 3
 RETRY_SECONDS = 0.5
@@ -69,7 +70,7 @@ class Ledger:
 
     async def prepared(self, thread: str, operation: str) -> Prepared | None:
         """The intent of an operation, if there is one."""
-        return await self._read(f"{effect_folder(thread, operation)}/prepared.json", Prepared)
+        return await self._own(thread, operation, "prepared", Prepared)
 
     async def claims(self, thread: str, held: Prepared) -> list[Claim]:
         """All claims on an operation, by attempt."""
@@ -91,7 +92,7 @@ class Ledger:
 
     async def outcome(self, thread: str, operation: str) -> Outcome | None:
         """How an operation ended; None while it has not."""
-        return await self._read(f"{effect_folder(thread, operation)}/outcome.json", Outcome)
+        return await self._own(thread, operation, "outcome", Outcome)
 
     async def finish(self, thread: str, outcome: Outcome) -> Outcome:
         """Writes an end and gives the one that stands, which is the first that was written.
@@ -128,8 +129,7 @@ class Ledger:
     async def standing(self, thread: str, operation: str) -> Standing:
         """All that is on record of an operation."""
         top = effect_folder(thread, operation)
-        prepared = await self._read(f"{top}/prepared.json", Prepared)
-        outcome = await self._read(f"{top}/outcome.json", Outcome)
+        prepared, outcome = await self.prepared(thread, operation), await self.outcome(thread, operation)
         if prepared is None:
             return Standing(None, outcome, [], None, False)
         claims = await self.claims(thread, prepared)
@@ -177,6 +177,14 @@ class Ledger:
                 await self._sleep(RETRY_SECONDS)
         raise AssertionError("unreachable")
 
+    async def _own(self, thread: str, operation: str, name: str, model: type[Own]) -> Own | None:
+        """A record that says whose it is. Another operation's, restored to the wrong place, is none of this one."""
+        key = f"{effect_folder(thread, operation)}/{name}.json"
+        found = await self._read(key, model)
+        if found is not None and found.operation_id != operation:
+            raise CheckpointDamaged(f"{key} is the record of {found.operation_id}, not of {operation}")
+        return found
+
     async def _read(self, key: str, model: type[W]) -> W | None:
         data = await self._store.get(key)
         if data is None:
@@ -185,6 +193,8 @@ class Ledger:
             found = model.model_validate_json(data)
         except ValidationError as error:
             fault = error.errors(include_input=False, include_url=False)[0]
+            if fault["type"] == "json_invalid":
+                raise CheckpointDamaged(f"{key} is damaged: {fault['msg']}") from None
             field = ".".join(str(part) for part in fault["loc"])
             raise IncompatiblePayload(f"{key} is no {model.__name__}: field `{field}`: {fault['msg']}") from None
         if found.schema_version != SCHEMA:

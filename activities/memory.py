@@ -7,6 +7,7 @@ the first one did, and does not write over what others remembered since.
 """
 
 import asyncio
+import contextlib
 import json
 import re
 from typing import Any
@@ -19,6 +20,7 @@ from workflows.keys import safe_id
 VERSIONS = 20
 VALUE_BYTES = 64 * 1024
 NAME_CHARACTERS = 200
+_DIGEST = re.compile(r"-[0-9a-f]{64}$")
 _NUMBER = re.compile(r"(\d{8})\.json")
 
 
@@ -35,8 +37,9 @@ class Memory:
         folder = _folder(scope, key)
         numbers = await self._numbers(folder)
         for number in reversed(numbers[-VERSIONS:]):
-            if ((await self._read(folder, number)) or {}).get("operation") == operation:
-                return number
+            with contextlib.suppress(ToolError):  # a damaged one keeps nobody from remembering it anew
+                if ((await self._read(folder, number)) or {}).get("operation") == operation:
+                    return number
         body = {"schema": 1, "scope": scope, "key": key, "value": value, "operation": operation, "at": now_iso()}
         data = json.dumps(body, ensure_ascii=False).encode("utf-8")
         number = (numbers or [0])[-1] + 1
@@ -55,8 +58,12 @@ class Memory:
         prefix = f"memory/{_part('scope', scope)}"
         folders = sorted({key.rpartition("/")[0] for key in await self._store.keys(prefix)})
         newest = [(folder, await self._numbers(folder)) for folder in folders]
-        bodies = await asyncio.gather(*(self._read(folder, numbers[-1]) for folder, numbers in newest if numbers))
-        return sorted(str(body["key"]) for body in bodies if body)
+        bodies = await asyncio.gather(
+            *(self._read(folder, numbers[-1]) for folder, numbers in newest if numbers), return_exceptions=True
+        )
+        if wrong := [each for each in bodies if isinstance(each, BaseException) and not isinstance(each, ToolError)]:
+            raise wrong[0]
+        return sorted(str(body["key"]) for body in bodies if isinstance(body, dict))  # a damaged one hides no other
 
     async def _numbers(self, folder: str) -> list[int]:
         names = [key.rpartition("/")[2] for key in await self._store.keys(folder)]
@@ -69,7 +76,7 @@ class Memory:
         try:
             body = json.loads(data)
             return body if isinstance(body["value"], str) and isinstance(body["key"], str) else None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise ToolError(f"what is remembered there (version {number}) is damaged") from None
 
 
@@ -80,4 +87,6 @@ def _folder(scope: str, key: str) -> str:
 def _part(what: str, name: str) -> str:
     if not 0 < len(name.strip()) <= len(name) <= NAME_CHARACTERS:
         raise ToolError(f"the {what} must be 1 to {NAME_CHARACTERS} characters long")
+    if _DIGEST.search(name):
+        raise ToolError(f"the {what} ends like a name that is stored by its digest; choose another one")
     return safe_id(name)

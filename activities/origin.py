@@ -98,5 +98,8 @@ async def find_past(store: Store, thread: str) -> list[PastEffect]:
     fork without its record: what it did before would be made again in silence."""
     found = await Past.find(store, past_key(thread))
     if found is None and await find_origin(store, thread) is not None:
-        raise CheckpointDamaged(f"{past_key(thread)} is not there: the fork is not made yet, or its folder is damaged")
+        raise CheckpointDamaged(
+            f"{past_key(thread)} is not there: the fork is not made yet, or its folder is damaged; if so, restore it "
+            "from a backup of the store, or fork its source anew"
+        )
     return found.effects if found else []

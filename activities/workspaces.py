@@ -53,7 +53,8 @@ class Index(BaseModel):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`change`: the digest of what is recorded, None when nothing changed. `too_large`: files that are not kept."""
+    """`change`: the digest of what is recorded, None when nothing changed. `too_large`: files that are not kept, those
+    that cannot be read among them."""
 
     change: str | None = None
     too_large: list[str] = field(default_factory=list)
@@ -66,7 +67,7 @@ class Snapshot:
     def remark(self) -> str:
         """What the model is told of files that are not kept."""
         names = ", ".join(self.too_large)
-        return f"\n[not kept, since it is larger than {MOST_BYTES} bytes: {names}]" if names else ""
+        return f"\n[not kept, since it is larger than {MOST_BYTES} bytes, or cannot be read: {names}]" if names else ""
 
 
 class Workspaces:
@@ -216,7 +217,7 @@ class Workspaces:
                 found[path] = held.model_copy(update={"mode": each.mode})
             elif each.stamp[1] > MOST_BYTES:
                 too_large.append(path)
-            elif (read := await asyncio.to_thread(folders.read_file, self._folder / thread, path)) is not None:
+            elif (read := await self._content_of(thread, path, too_large)) is not None:
                 data, index.stamps[path] = read
                 found[path] = Kept(sha256=sha256(data), bytes=len(data), mode=each.mode)
                 if held is None or held.sha256 != found[path].sha256:
@@ -224,6 +225,14 @@ class Workspaces:
 
         await _all(one(path, each) for path, each in seen.items())
         return dict(sorted(found.items())), sorted(too_large)
+
+    async def _content_of(self, thread: str, path: str, left: list[str]) -> tuple[bytes, folders.Stamp] | None:
+        """The file as it is; a worker that is not root may not be let in, and then it is `left` out."""
+        try:
+            return await asyncio.to_thread(folders.read_file, self._folder / thread, path)
+        except PermissionError:
+            left.append(path)
+            return None
 
     async def _entry(self, thread: str, digest: str) -> dict[str, Any]:
         return await self._entries.get(thread, digest)

@@ -115,7 +115,7 @@ class Screen:
     """Where events go: lines for people with a line of progress below them, or a line of JSON for each."""
 
     def __init__(self, as_json: bool) -> None:
-        self._json, self._out = as_json, Console(highlight=False, soft_wrap=True)
+        self._json, self._out = as_json, Console(emoji=False, highlight=False, soft_wrap=True)
         self._status = self._out.status("") if self._out.is_terminal and not as_json else None
 
     def busy(self, text: str) -> None:

@@ -4,17 +4,20 @@ import asyncio
 import json
 from collections.abc import Awaitable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from activities.checkpoints import Checkpoint, Checkpoints, parent_head
 from activities.context import Contexts
 from activities.entries import Entries
-from activities.errors import CheckpointDamaged
+from activities.errors import CheckpointDamaged, IncompatiblePayload, WorkspaceUnavailable
+from activities.ledger import Ledger
 from activities.origin import find_origin, find_past
 from activities.segments import Segments
 from activities.sessions import read_handoff, session_of
 from activities.sources import find_thread, last_branch
 from activities.store import Store
+from activities.workspaces import Workspaces
 from scripts.commands.running import Refused
 from workflows.keys import checkpoint_key, folder, safe_id
 
@@ -124,7 +127,8 @@ async def walk(store: Store, thread: str, lines: Sequence[Line]) -> list[str]:
                     if before not in handed and not beside:  # else it is named already
                         faults.append(f"the record of the handoff before checkpoint {each.sequence} is gone")
                 before = each.head().sha256
-        except CheckpointDamaged as error:
+            await Workspaces(store, entries, Path("-")).check(thread, record.inputs.files)  # no folder is looked at
+        except (CheckpointDamaged, WorkspaceUnavailable) as error:
             faults.append(error.message)
     return list(dict.fromkeys([*faults, *beside]))
 
@@ -133,10 +137,12 @@ async def _beside(store: Store, thread: str) -> tuple[set[str], list[str]]:
     """The checkpoints that a handoff followed, by digest; and what is wrong with the records of handoffs, and with
     those that a fork keeps of its source."""
     handed, faults = set[str](), list[str]()
+    ledger = Ledger(store)
     wanted: list[Awaitable[Any]] = [find_origin(store, thread), find_past(store, thread)]
     wanted += [read_handoff(store, key) for key in await store.keys(f"{folder(thread)}/handoffs")]
+    wanted += [ledger.standing(thread, f"{thread}:{name}") for name in await ledger.names(thread)]
     for found in await asyncio.gather(*wanted, return_exceptions=True):
-        if isinstance(found, CheckpointDamaged):
+        if isinstance(found, CheckpointDamaged | IncompatiblePayload):
             faults.append(found.message)
         elif isinstance(found, BaseException):
             raise found

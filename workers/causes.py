@@ -25,6 +25,8 @@ from workflows.state import PARKS
 
 PEOPLE = ("approval", "question", "review", "message", "budget", "task", "paused")
 PARKED = ("store", "bundle", "workspace", "rate_limit", "release", "isolation", "repository")
+HUNG = "the workflow task timed out: a worker took it and did not answer"
+"""What the service says of a worker that hangs. The workflow's code may be whole."""
 ALWAYS_STUCK = ("task_failing", "no_worker", "slots", *PARKED)
 QUIET = timedelta(minutes=10)
 """A model or tool at work for longer than this is worth a look."""
@@ -52,7 +54,7 @@ class Cause:
             return True
         if self.kind in PEOPLE:
             return now - self.since >= after
-        return self.kind in ("model", "tool") and now - self.since > max(after, QUIET)
+        return self.kind in ("model", "tool") and now - self.since > QUIET
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def from_description(
         if found is not None:
             return found
     if seen.problems:
-        return Cause("task_failing", seen.since or seen.started, failure, remedy("task_failing", seen), failing=True)
+        return _task_failing(seen, seen.since or seen.started, failure)
     found = from_visibility(seen, lambda *_: True)
     if found is not None:
         return found
@@ -129,7 +131,7 @@ def _watches(pending: PendingActivityInfo) -> bool:
 def _task(seen: Seen, task: PendingWorkflowTaskInfo, polled: Polled, failure: str) -> Cause | None:
     since = time_of(task.original_scheduled_time) or time_of(task.scheduled_time) or seen.started
     if task.attempt > 1 and failure:
-        return Cause("task_failing", since, failure, remedy("task_failing", seen), failing=True)
+        return _task_failing(seen, since, failure)
     if task.state != PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED:
         return None
     if not polled(seen.queue, "workflow", seen.build):
@@ -137,6 +139,11 @@ def _task(seen: Seen, task: PendingWorkflowTaskInfo, polled: Polled, failure: st
     if datetime.now(UTC) - since > UNTAKEN:
         return Cause("slots", since, "no worker takes its workflow task", remedy("slots", seen), failing=True)
     return None
+
+
+def _task_failing(seen: Seen, since: datetime, failure: str) -> Cause:
+    kind = "slots" if failure == HUNG else "task_failing"
+    return Cause(kind, since, failure, remedy(kind, seen), failing=True)
 
 
 def _nobody(seen: Seen, queue: str, since: datetime) -> Cause:
@@ -149,15 +156,15 @@ def _activity(seen: Seen, pending: PendingActivityInfo, polled: Polled) -> Cause
     name = pending.activity_type.name
     scheduled = time_of(pending.scheduled_time) or seen.started
     kind = {MODEL_TURN.name: "model", TOOL_RUN.name: "tool"}.get(name, "running")
+    queue = pending.activity_options.task_queue.name or _queue_of(seen, name)
+    waits = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    if waits and not polled(queue, "activity", ""):
+        return _nobody(seen, queue, scheduled)
     if pending.HasField("last_failure"):
         return _failing(seen, pending, kind)
-    if pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED:
-        queue = pending.activity_options.task_queue.name or _queue_of(seen, name)
-        if not polled(queue, "activity", ""):
-            return _nobody(seen, queue, scheduled)
-        if datetime.now(UTC) - scheduled > UNTAKEN:
-            said = f"{name}: no slot of a worker is free, or the queue's rate limit holds it back"
-            return Cause("slots", scheduled, said, remedy("slots", seen), failing=True)
+    if waits and datetime.now(UTC) - scheduled > UNTAKEN:
+        said = f"{name}: no slot of a worker is free, or the queue's rate limit holds it back"
+        return Cause("slots", scheduled, said, remedy("slots", seen), failing=True)
     if name == PROBE.name and seen.waiting_on:
         return Cause(seen.waiting_on[0], seen.since or scheduled, "parked", remedy(seen.waiting_on[0], seen), True)
     return Cause(kind, time_of(pending.last_started_time) or scheduled, f"{name} at work")

@@ -22,7 +22,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
 from workers.attributes import missing_search_attributes
-from workers.causes import Cause, Kind, Seen, from_description, from_visibility, time_of
+from workers.causes import HUNG, Cause, Kind, Seen, from_description, from_visibility, time_of
 from workers.codec import decode_failure
 from workflows.catalog import TOOLS_QUEUE_SUFFIX
 from workflows.showing import BUNDLE, BUNDLE_DIGEST, COST, SINCE, STATUS, TURN, WAITING_ON
@@ -271,7 +271,7 @@ def _failed(event: HistoryEvent) -> str:
     if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
         return _words(event.workflow_task_failed_event_attributes.failure) or "the workflow task failed"
     if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
-        return "the workflow task timed out: a worker took it and did not answer"
+        return HUNG
     return ""
 
 

@@ -1,7 +1,7 @@
 """A value that fits a JSON Schema, for the commands that people copy. A start to type over, not an answer."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 MOST = 200
 """Parts of an example: what a schema refers to in each place, and each item of a list, is one more."""
@@ -26,12 +26,13 @@ class _Example:
             return "your answer"
         if isinstance(schema.get("$ref"), str):
             return self.of(_target(self.whole, schema["$ref"]), depth + 1)
+        if isinstance(schema.get("examples"), list) and schema["examples"]:
+            return schema["examples"][0]
         for key in ("const", "default"):
             if key in schema:
                 return schema[key]
-        for key in ("enum", "examples"):
-            if isinstance(schema.get(key), list) and schema[key]:
-                return schema[key][0]
+        if isinstance(schema.get("enum"), list) and schema["enum"]:
+            return schema["enum"][0]
         for key in ("anyOf", "oneOf", "allOf"):
             if isinstance(schema.get(key), list) and schema[key]:
                 return self.of(schema[key][0], depth + 1)
@@ -67,11 +68,19 @@ def _number(schema: dict[str, Any]) -> Any:
     if isinstance(step, int) and step > 0:
         start = least if isinstance(least, int) else above + 1 if isinstance(above, int) else 1
         return -(-start // step) * step
-    if isinstance(least, int | float) and not isinstance(least, bool):
+    below = schema.get("exclusiveMaximum")
+    if _is_number(least):
         return least
-    if isinstance(above, int | float) and not isinstance(above, bool):
-        return above + 1
-    return most if isinstance(most, int | float) and most < 1 else 1
+    if _is_number(above):
+        ends = [(above + end) / 2 for end in (most, below) if _is_number(end) and end <= above + 1]
+        return ends[0] if ends else above + 1
+    if _is_number(most):
+        return min(most, 1)
+    return below - 1 if _is_number(below) and below <= 1 else 1
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _text(schema: dict[str, Any]) -> str:

@@ -3,7 +3,10 @@
 PARKS: dict[str, tuple[str, str]] = {
     "StoreUnavailable": ("store", "bring the object store back; the run goes on by itself"),
     "BundleUnavailable": ("bundle", "restore the bundle's manifest in the store; the run goes on by itself"),
-    "CheckpointDamaged": ("store", "restore the checkpoint from a backup of the store, or fork from an earlier one"),
+    "CheckpointDamaged": (
+        "store",
+        "restore what is named from a backup of the store, or fork from a checkpoint before it",
+    ),
     "WorkspaceUnavailable": (
         "workspace",
         "restore what is missing below files/ and entries/ of the thread in the store, or mend the worker's disk",

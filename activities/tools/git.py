@@ -98,7 +98,10 @@ def find_commit(op: Operation) -> Commit | None:
     form = f"--format=%H%x1f%s%x1f%(trailers:key={TRAILER},valueonly,separator=%x1f)"
     found = _read(op, "log", "--all", "--fixed-strings", f"--grep={wanted}", form)
     for line in found.splitlines():
-        commit, subject, *operations = line.split("\x1f")
+        commit, *rest = line.split("\x1f")
+        if not rest:
+            continue  # a warning of git's
+        subject, *operations = rest
         if op.operation_id in operations:
             return Commit(id=commit, subject=subject)
     return None

@@ -180,7 +180,7 @@ async def _runs(settings: Settings) -> list[Seen] | None:
 
 
 def _show(lines: list[dict[str, Any]], unknown: list[Seen]) -> None:
-    console, table = Console(soft_wrap=True), Table(box=None)
+    console, table = Console(emoji=False, soft_wrap=True), Table(box=None)
     for name in ("bundle", "digest", "open runs", "folder"):
         table.add_column(name, overflow="fold")
     for line in lines:

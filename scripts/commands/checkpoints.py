@@ -42,4 +42,4 @@ def show(thread: str, lines: list[Line]) -> None:
         schema = "" if line.schema is None else str(line.schema)
         cells = [str(line.sequence), line.branch, schema, str(line.bytes), line.sha256[:12], line.step, line.status]
         table.add_row(*(escape(cell) for cell in cells), "ok" if line.good else f"[red]{escape(line.state)}[/red]")
-    Console().print(table)
+    Console(emoji=False).print(table)

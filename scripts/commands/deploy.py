@@ -55,7 +55,7 @@ class _Deploy:
         self.settings, self.patience, self.as_json = settings, patience, as_json
         self.build = build or settings.build_id or build_id()
         self.report: dict[str, Any] = {"build_id": self.build}
-        self.console = Console(soft_wrap=True, stderr=as_json)
+        self.console = Console(emoji=False, soft_wrap=True, stderr=as_json)
 
     async def go(self, *, start: bool, check: bool, show: bool, force: bool) -> int:
         """The steps in order."""

@@ -45,7 +45,7 @@ async def _diff(one: str, other: str, as_json: bool) -> int:
         json.dump(body, sys.stdout, ensure_ascii=False, indent=1)
         print()
     else:
-        out = Console(highlight=False, soft_wrap=True)
+        out = Console(emoji=False, highlight=False, soft_wrap=True)
         out.print(Text(_head(one, other, common, left, right)))
         for line in list(difflib.unified_diff(before, after, one, other, lineterm="", n=2)):
             out.print(Text(plain(line), style=STYLES.get(line[:1], "")))

@@ -38,7 +38,7 @@ async def _doctor(model: bool, as_json: bool) -> int:
 
 
 def _print(found: list[Finding]) -> None:
-    console = Console(soft_wrap=True)
+    console = Console(emoji=False, soft_wrap=True)
     for each in found:
         console.print(f"{MARKS[each.state]} {each.check}: ", end="")
         console.print(each.said, markup=False, highlight=False)

@@ -143,7 +143,7 @@ def _age(record: EffectRecord) -> float:
 
 
 def _show(lines: list[dict[str, Any]]) -> None:
-    console = Console(soft_wrap=True)
+    console = Console(emoji=False, soft_wrap=True)
     if not lines:
         console.print("no effect is in doubt")
         return

@@ -55,5 +55,5 @@ async def _files(which: str, path: str | None, as_json: bool) -> int:
         table.add_column(name, justify="right" if name == "bytes" else "left", overflow="fold")
     for file in found:
         table.add_row(escape(file["path"]), str(file["bytes"]), file["sha256"][:12])
-    Console().print(table)
+    Console(emoji=False).print(table)
     return 0

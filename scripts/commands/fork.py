@@ -168,7 +168,7 @@ def _start_line(name: str, queue: str, value: dict[str, Any]) -> str:
 
 def _show(found: Report, value: dict[str, Any]) -> None:
     """The report, before anything runs."""
-    console = Console(soft_wrap=True)
+    console = Console(emoji=False, soft_wrap=True)
 
     def line(text: str) -> None:
         console.print(escape(text), highlight=False)

@@ -187,21 +187,26 @@ def show(item: Item) -> None:
     until = f", until {item['deadline']}" if item["deadline"] else ""
     code, kind, owner = (escape(plain(item[name])) for name in ("code", "kind", "owner"))
     out.print(f"[bold yellow]{code}[/] {kind} of [bold]{owner}[/]{escape(plain(until))}")
-    out.print(Text(indent(plain(item["question"]), "  ")))
+    out.print(_quoted(item["question"]))
     reason, arguments = item.get("reason"), item["arguments"]
     if reason and item["kind"] != "question" and reason not in item["question"]:
-        out.print(Text(indent(f"It asks because: {plain(reason)}", "  "), style="dim"))
+        out.print(_quoted(f"It asks because: {reason}", style="dim"))
     if item["kind"] == "question" and isinstance(arguments, dict):  # its text stands above; mostly it has no more
         arguments = {name: value for name, value in arguments.items() if name != "question" and value is not None}
     if arguments:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=1)
         tool = f"{plain(item['tool'])}: " if item["tool"] else ""
-        out.print(Text(indent(f"{tool}{plain(text)}", "  ")))
+        out.print(_quoted(f"{tool}{text}"))
     for line in item["commands"].values():
         print(f"  {plain(line)}")  # as it is, unwrapped, to be copied
     if item["kind"] in SHORTER:
         out.print(Text(f"  or: {SHORTER[item['kind']].format(code)}", style="dim"))
     print()
+
+
+def _quoted(text: str, style: str = "") -> Text:
+    """What an agent may have worded, behind a bar: no line of it looks like a command of ours."""
+    return Text(indent(plain(text), "  │ ", lambda _: True), style=style)
 
 
 def show_diff(before: Any, after: Any) -> None:
@@ -216,4 +221,4 @@ def show_diff(before: Any, after: Any) -> None:
 
 def console() -> Console:
     """Where people read: colours in a terminal only."""
-    return Console(highlight=False, soft_wrap=True)
+    return Console(emoji=False, highlight=False, soft_wrap=True)

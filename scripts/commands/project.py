@@ -78,7 +78,7 @@ def fork(
 
 
 async def _fork(given: View, name: str, task_queue: str | None, yes: bool) -> int:
-    settings, out = read_settings(), Console(highlight=False, soft_wrap=True)
+    settings, out = read_settings(), Console(emoji=False, highlight=False, soft_wrap=True)
     queue = task_queue or settings.task_queue
     try:
         at = await find_boundary(open_store(settings.store), given["fork"]["workflow_id"], given["fork"]["boundary"])
@@ -108,7 +108,7 @@ async def _show(which: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps(view, ensure_ascii=False, indent=1))
         return DONE
-    out = Console(highlight=False, soft_wrap=True)
+    out = Console(emoji=False, highlight=False, soft_wrap=True)
     out.print(board(view))
     for note in view["handoffs"]:
         out.print(note_line(note))
@@ -118,7 +118,7 @@ async def _show(which: str, as_json: bool) -> int:
 async def _follow(which: str, as_json: bool) -> int:
     client = await connect()
     events = Events()
-    out = Console(highlight=False, soft_wrap=True)
+    out = Console(emoji=False, highlight=False, soft_wrap=True)
     live = Live(console=out, auto_refresh=False) if out.is_terminal and not as_json else None
     if live is not None:
         live.start()

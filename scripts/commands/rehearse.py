@@ -87,7 +87,7 @@ async def _ask(
 
 def show(found: Rehearsal, spent: Usage | None) -> None:
     """For a terminal."""
-    out = Console(highlight=False)
+    out = Console(emoji=False, highlight=False)
     out.print(Text(f"{found.turns} turns of {found.then}, as {found.now} would have them"))
     for line in sent_lines(found.sent):
         out.print(Text(f"  {plain(line)}", style="dim"))

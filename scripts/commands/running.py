@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.errors import StoreUnavailable
+from activities.errors import Failure, StoreUnavailable
 from activities.tools import ToolSetupError
 from workers.client import Unreachable
 from workers.settings import SettingsError
@@ -30,6 +30,8 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
         code = _say(error, OUT_OF_REACH)
     except Refused as error:
         code = _say(error, NO)
+    except Failure as error:
+        code = _say(error.message, NO)
     except RPCError as error:
         away = error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED)
         code = _say(error, OUT_OF_REACH if away else NO)
@@ -40,7 +42,7 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
     os._exit(code)  # the SDK's threads can crash the interpreter's own way out
 
 
-def _say(error: Exception, code: int) -> int:
+def _say(error: Exception | str, code: int) -> int:
     print(f"perdure: {plain(error)}", file=sys.stderr)
     return code
 

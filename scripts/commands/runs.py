@@ -70,7 +70,7 @@ def view(each: OpenRun, is_stuck: bool) -> dict[str, Any]:
 
 
 def _print(chosen: list[tuple[OpenRun, bool]], now: datetime, total: int, stuck: int) -> None:
-    console = Console()
+    console = Console(emoji=False)
     table = Table(box=None, pad_edge=False)
     for name in ("run", "waits for", "for", "turn", "what"):
         table.add_column(name, overflow="fold", no_wrap=name == "for")

@@ -50,7 +50,7 @@ async def _show(which: str, last: int | None, full: bool, as_json: bool) -> int:
         print()
         return DONE
     # A tree does not wrap softly. Where no terminal says how wide it is, a command stays on its line.
-    out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 10_000)
+    out = Console(emoji=False, highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 10_000)
     out.print(draw(tree, live, workflow_id, last, full))
     for line in decision_lines((live or {}).get("decisions") or []):
         out.print(Text(plain(line), style="dim"))

@@ -27,7 +27,7 @@ async def _verify(which: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"thread": thread, "checkpoints": len(lines), "faults": faults}, indent=2))
     else:
-        console = Console(soft_wrap=True)
+        console = Console(emoji=False, soft_wrap=True)
         for fault in faults:
             console.print(f"[red]{escape(fault)}[/red]")
         console.print(f"{escape(thread)}: {len(lines)} checkpoints, {len(faults)} faults, in {escape(place(thread))}")

@@ -41,7 +41,7 @@ def worker(
 async def _serve(queue: Queues, as_json: bool) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("perdure").setLevel(logging.INFO)
-    console, settings = Console(stderr=True), read_settings()
+    console, settings = Console(emoji=False, stderr=True), read_settings()
     check_build_id(settings.build_id)
     telemetry = start_telemetry(settings.environment)
     redact_logs([*settings.credentials.values(), *settings.secrets()])

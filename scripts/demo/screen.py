@@ -19,7 +19,7 @@ class Screen:
     """Lines, a spinner below them, and questions."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console(emoji=False, highlight=False, soft_wrap=True)
         self._spinner: Status | None = None
         self.can_ask = self._console.is_terminal and sys.stdin.isatty()
 

@@ -198,7 +198,11 @@ async def test_an_answer_is_read_as_the_question_wants_it_and_the_same_again_is_
     number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     answers: dict[str, tuple[dict[str, Any], str, Any]] = {
         "an object": ({"schema": number}, '{"n": 3}', {"n": 3}),
-        "a postcode": ({"schema": {"type": "string", "pattern": "^[0-9]{5}$"}}, "12345", "12345"),
+        "a postcode": (
+            {"schema": {"type": "string", "pattern": "^[0-9]{5}$", "examples": ["01067"]}},
+            "12345",
+            "12345",
+        ),
         "a number": ({"schema": {"type": "integer"}}, "7", 7),
         "a choice": ({"choices": ["1", "2"], "schema": {"type": "string"}}, "1", "1"),
         "a text in quotes": ({"schema": {"type": "string"}}, '"red"', "red"),

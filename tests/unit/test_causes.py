@@ -84,12 +84,13 @@ def test_a_model_at_work_is_no_fault_until_it_is_silent_or_fails_again_and_again
     cause = from_description(RUN, working, everybody)
     assert (cause.kind, cause.failing) == ("model", False)
     assert not cause.is_stuck(NOW, timedelta(0))
-    assert cause.is_stuck(NOW + timedelta(minutes=20), timedelta(0))
+    assert cause.is_stuck(NOW + timedelta(minutes=20), timedelta(hours=1)), "the hour is for people"
     failing = described(PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, attempt=4)
     failing.pending_activities[0].last_failure.message = "HTTP 500"
     cause = from_description(RUN, failing, everybody)
     assert (cause.kind, cause.failing) == ("model", True)
     assert "HTTP 500" in cause.detail
+    assert from_description(RUN, failing, nobody).kind == "no_worker", "nobody is there to try it again"
 
 
 def watching(answer: DescribeWorkflowExecutionResponse, command: Command[Any, Any], why: str = STILL_OPEN) -> None:

@@ -165,3 +165,11 @@ def test_dockerfile_passes_hadolint() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     checked = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_no_console_makes_pictures_of_ids() -> None:
+    """Rich takes `:shell:` for one: an operation id holds such words."""
+    found = [
+        path for path in (ROOT / "scripts").rglob("*.py") if re.search(r"\bConsole\((?!emoji=False)", path.read_text())
+    ]
+    assert found == []

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
+from activities import folders
 from activities.canonical import sha256
 from activities.closing import artifacts
 from activities.earlier import EarlierContents
@@ -258,3 +259,23 @@ async def test_names_that_are_not_utf8_are_kept_apart_and_come_back(here: Worksp
     await there.restore(T, files, "2")
     assert seen(there) == seen(here)
     assert not (there.path(T) / os.fsdecode(b"d\xe9")).exists()
+
+
+async def test_a_file_that_cannot_be_read_is_not_kept_and_named(
+    here: Workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here.path(T) / "open.txt").write_text("o")
+    (here.path(T) / "secret.txt").write_text("s")
+    read = folders.read_file
+
+    def refused(root: Path, path: str) -> tuple[bytes, folders.Stamp] | None:
+        if path == "secret.txt":  # the tests may run as root, who is let in everywhere
+            raise PermissionError(13, "Permission denied")
+        return read(root, path)
+
+    monkeypatch.setattr(folders, "read_file", refused)
+    taken = await here.snapshot(T, Files(), "")
+    assert taken.too_large == ["secret.txt"]
+    assert "secret.txt" in taken.remark()
+    assert taken.change is not None
+    assert list(await here.listing(T, Files().plus(taken.change))) == ["open.txt"]

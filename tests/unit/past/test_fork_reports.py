@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from activities.canonical import digest
-from activities.errors import InvalidInput
+from activities.errors import CheckpointDamaged, InvalidInput
 from activities.sessions import begin, session_mark
 from activities.world import World
 from scripts.commands.running import Refused
@@ -16,7 +16,7 @@ from scripts.records import survey, walk
 from scripts.tree import tree_of
 from tests.unit.past.forked import FORK, SECOND, SOURCE, TOOLS, fork, known, preview, says
 from tests.unit.past.recorded import Recorded
-from workflows.keys import folder, undo_id
+from workflows.keys import effect_folder, folder, undo_id
 from workflows.records import Call
 
 
@@ -115,3 +115,17 @@ async def test_a_damaged_handoff_has_a_name_for_forks_that_need_it_and_for_verif
     ]
     _, forked = await fork(world, SOURCE, 2, "d1.000000000000")
     assert forked.session == 2, "one from elsewhere does not need it"
+
+
+async def test_a_record_of_the_ledger_that_is_damaged_or_anothers_is_none_of_an_operation(run: Recorded) -> None:
+    one, two = await says(run, "one"), await says(run, "two")
+    keys = [f"{effect_folder(SOURCE, str(call.operation_id))}/outcome.json" for call in (one, two)]
+    whole, other = await run.store.get(keys[0]), await run.store.get(keys[1])
+    assert whole is not None
+    assert other is not None
+    for wrong, said in ((other, f"is the record of {two.operation_id}"), (whole[:20], "is damaged")):
+        await run.store.put(keys[0], wrong)
+        with pytest.raises(CheckpointDamaged, match=said):
+            await run.ledger.outcome(SOURCE, str(one.operation_id))
+        [fault] = await walk(run.store, SOURCE, await survey(run.store, SOURCE))
+        assert keys[0] in fault
