@@ -9,6 +9,7 @@ import hmac
 import json
 import time
 from collections.abc import Mapping
+from textwrap import indent
 from typing import Any
 
 import aiosmtplib
@@ -99,14 +100,20 @@ def body_of(request: NoticeRequest) -> dict[str, Any]:
     return {"event": "pending" if request.stage == 0 else "reminder", "goal": request.goal, **request.item}
 
 
+def _quoted(text: Any) -> str:
+    """What an agent may have worded: no line of it looks like a command of ours."""
+    return indent(str(text), "> ", lambda _: True)
+
+
 def text_of(request: NoticeRequest) -> str:
     """The same as a mail."""
     item = request.item
-    lines = [str(item["question"]), f"Run: {item['owner']}", f"Its goal: {request.goal}"]
+    lines = [_quoted(item["question"]), f"Run: {item['owner']}", f"Its goal:\n{_quoted(request.goal)}"]
     if item.get("reason"):
-        lines.append(f"It asks because: {item['reason']}")
+        lines.append(f"It asks because:\n{_quoted(item['reason'])}")
     if item.get("arguments") is not None:
-        lines.append(f"{item['tool'] or 'About'}: {json.dumps(item['arguments'], ensure_ascii=False, indent=1)}")
+        arguments = json.dumps(item["arguments"], ensure_ascii=False, indent=1)
+        lines.append(f"{item['tool'] or 'About'}:\n{_quoted(arguments)}")
     if item.get("deadline"):
         lines.append(f"Until {item['deadline']}; silence is a no.")
     lines += [f"To {name}:\n{command}" for name, command in item["commands"].items()]

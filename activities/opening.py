@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -118,7 +119,7 @@ class OpenActivities:
             search_attributes=self._world.has_search_attributes,
             shows_digest=self._world.shows_digest,
             repeat=wanted.repeat or manifest.file.effects.repeat,
-            requester=wanted.by or (await starter() if approvals.distinct_from_requester else None),
+            requester=composed(wanted.by or (await starter() if approvals.distinct_from_requester else "")) or None,
             ancestry=past.ancestry,
             parent=wanted.parent,
             depth_left=depth_left(manifest, wanted.parent),
@@ -149,6 +150,11 @@ class OpenActivities:
                 timestamp=now_iso(),
             )
         )
+
+
+def composed(name: str) -> str:
+    """A name in the one spelling that messages have it in."""
+    return unicodedata.normalize("NFC", name)
 
 
 async def starter() -> str:
@@ -213,7 +219,7 @@ def terms_of(manifest: Manifest) -> dict[str, Any]:
         "history_bytes": file.limits.history_bytes,
         "max_faults": caps_of(file.limits),
         "on_end": file.effects.on_end,
-        "approvers": file.approvals.approvers,
+        "approvers": [composed(each) for each in file.approvals.approvers],
         "distinct": file.approvals.distinct_from_requester,
         "notices": file.approvals.times(),
     }

@@ -17,6 +17,8 @@ _PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
 _QUICK = 10_000_000
 """Parts of a schema, with all that it refers to in each place, times characters of the value: a check passes each part
 once for each place in the value. References that branch again and again, or lead in a circle, go far beyond."""
+_MOST_PARTS = 20_000
+"""Counting takes time too: what has more parts, as any circle has, is not quick."""
 _SECONDS = 5.0
 
 
@@ -51,7 +53,7 @@ async def misfit_in_time(value: Any, schema: Any) -> str | None:
 
 
 def _is_quick(schema: Any, size: int) -> bool:
-    left, parts, most = [schema], 0, _QUICK // (size + 1)
+    left, parts, most = [schema], 0, min(_MOST_PARTS, _QUICK // (size + 1))
     while left and parts <= most:
         part = left.pop()
         parts += 1

@@ -8,7 +8,7 @@ from temporalio import activity
 from activities.errors import BundleConflict, BundleUnavailable, InvalidInput, UnknownBundle
 from activities.manifest import Manifest
 from activities.migrations import Body, way
-from activities.opening import starter, terms_of, tighter
+from activities.opening import composed, starter, terms_of, tighter
 from activities.world import World
 from workflows.catalog import UPGRADE
 from workflows.lineage import Chosen
@@ -65,7 +65,7 @@ class UpgradeActivities:
                 "limits": tighter(new.budget, chosen.limits),
                 "budget_wait": new.budget.wait if chosen.wait is None else chosen.wait,
                 "repeat": chosen.repeat or new.effects.repeat,
-                "requester": opening.requester or (await starter() if terms["distinct"] else None),
+                "requester": opening.requester or (composed(await starter()) if terms["distinct"] else None),
             }
         )
 

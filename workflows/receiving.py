@@ -1,5 +1,6 @@
 """What is the same for every message, to a run or to a project: an update and a signal of its name, and a validator."""
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -18,6 +19,9 @@ updates are refused, with the command that sends the same as a signal."""
 
 NAMES_IN_SIGHT = "names-in-sight"
 """The patch since which a name with fillers, blanks or tags, which could pass for another, is refused."""
+
+ONE_SPELLING = "names-in-one-spelling"
+"""The patch since which a name must be composed: in parts it looks the same and would pass for another person."""
 
 
 class Receiving:
@@ -48,6 +52,11 @@ class Receiving:
         if m.BLANK.search(message.by) and (first or workflow.patched(NAMES_IN_SIGHT)):
             raise m.MessageError(
                 f"{name}: field `by` holds characters that cannot be seen; write the name without them"
+            )
+        composed = unicodedata.normalize("NFC", message.by)
+        if composed != message.by and (first or workflow.patched(ONE_SPELLING)):
+            raise m.MessageError(
+                f"{name}: field `by` spells the name in parts; write it composed (Unicode NFC): {composed}"
             )
         return message
 

@@ -147,7 +147,8 @@ async def _readings(item: Item, text: str) -> list[Any]:
         return [text]
     asked = item["arguments"] if isinstance(item["arguments"], dict) else None
     plain_text = asked is not None and not asked.get("schema")
-    both = [value, text] if isinstance(value, dict | list | str) and not plain_text else [text, value]
+    quoted = isinstance(value, str) and not plain_text
+    both = [value, text] if quoted or (asked is None and isinstance(value, dict | list)) else [text, value]
     if asked is None:
         return both
     return [each for each in both if await no_answer(asked, each) is None][:1] or [value]

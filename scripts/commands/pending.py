@@ -22,6 +22,7 @@ from scripts.commands.running import Refused, plain, run
 from workers.attributes import missing_search_attributes
 from workers.client import connect
 from workers.open_runs import OPEN
+from workers.storage import PayloadUnavailable
 from workflows.requests import KEPT
 
 Item = dict[str, Any]
@@ -81,6 +82,8 @@ async def of_run(client: Client, workflow_id: str) -> tuple[list[Item], Silent]:
         if "not found" in error.message:
             raise Refused(f"there is no run {workflow_id!r}") from None
         return [], {workflow_id: "no worker answered; is one running?"}
+    except PayloadUnavailable as error:
+        return [], {workflow_id: f"what it asks is kept in another store: {error}"}
     return found, {}
 
 

@@ -12,6 +12,7 @@ from activities.errors import Failure, StoreUnavailable
 from activities.tools import ToolSetupError
 from workers.client import Unreachable
 from workers.settings import SettingsError
+from workers.storage import PayloadUnavailable
 
 DONE, NO, USAGE, OUT_OF_REACH = 0, 1, 2, 3
 
@@ -26,7 +27,7 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
         code = asyncio.run(work)
     except (SettingsError, ToolSetupError) as error:
         code = _say(error, USAGE)
-    except (Unreachable, StoreUnavailable) as error:
+    except (Unreachable, StoreUnavailable, PayloadUnavailable) as error:
         code = _say(error, OUT_OF_REACH)
     except Refused as error:
         code = _say(error, NO)

@@ -99,3 +99,17 @@ def test_the_activity_that_checks_an_answer_outlives_the_check() -> None:
     """Else nobody would be told what the check found: that it cannot be done in time."""
     assert JUDGE.within is not None
     assert schemas._SECONDS + 1 < JUDGE.wait.total_seconds() < JUDGE.within.total_seconds()
+
+
+def test_a_schema_in_a_circle_is_not_counted_for_long() -> None:
+    tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}}
+    visited = 0
+
+    class Counted(dict[str, Any]):
+        def values(self) -> Any:
+            nonlocal visited
+            visited += 1
+            return super().values()
+
+    assert not schemas._is_quick(Counted(tree), 2)
+    assert visited < 20_000
