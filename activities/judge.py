@@ -194,7 +194,8 @@ class Bench:
         if left := [effect for effect in self.abandoned.values() if effect.tool == spec.name]:
             said.append(f"a path that was left made {len(left)} effect(s) with this tool, the last: {line(left[-1])}")
         if earlier is None and not writes and (beside := await self.ancestry.beside(self.request, spec.name)):
-            said.append(f"the fork's source made {len(beside)} later with this tool, the last: {line(beside[-1])}")
+            last = line(beside[-1])
+            said.append(f"the fork's source made {len(beside)} with this tool that the fork does not know: {last}")
         return "; ".join(said), None
 
     async def _answered(

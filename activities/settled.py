@@ -82,7 +82,7 @@ async def _handed_over(world: World, point: Point) -> list[str]:
 async def _in_a_new_session(world: World, thread: str, before: Checkpoint, after: Checkpoint) -> bool:
     """Whether a session was handed over between two checkpoints; a context that an edit began anew has no new one."""
     context = await world.contexts.load(thread, before.head())
-    return session_of(await world.entries.get_all(thread, after.inputs.entries)) > session_of(context)
+    return session_of(await world.entries.messages(thread, after.inputs.entries)) > session_of(context)
 
 
 async def _asked(client: Client, workflow_id: str, point: Point, calls: Sequence[str]) -> dict[str, Item]:

@@ -1,7 +1,6 @@
 """What the store holds of one run, for the commands that look at it: which thread is meant, and what is damaged."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -121,7 +120,9 @@ async def walk(store: Store, thread: str, lines: Sequence[Line]) -> list[str]:
             await contexts.read(thread, record.head())
             session, before = 1, ""
             for each in await checkpoints.chain(thread, record.head()):
-                said = [json.loads(await entries.fetch(thread, digest)) for digest in each.inputs.entries]
+                for digest in each.inputs.entries:
+                    await entries.fetch(thread, digest)
+                said = await entries.messages(thread, each.inputs.entries)
                 if (number := session_of(said)) > session:
                     session = number
                     if before not in handed and not beside:  # else it is named already

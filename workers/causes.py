@@ -194,13 +194,10 @@ def time_of(stamp: Any) -> datetime | None:
 def remedy(kind: str, seen: Seen) -> str:
     """The command or act that mends a cause."""
     run = seen.workflow_id
-    others = f"temporal workflow update-options -w {run} --versioning-override-behavior auto_upgrade"
+    others = "make a build that has workers current: perdure deploy, from its code"
     if seen.rescue:
-        others = f"move the run to the current build {seen.rescue}: {others}"
-    else:
-        others = (
-            f"make a build with workers current (perdure deploy, from its code); a pinned run is moved by: {others}"
-        )
+        move = f"temporal workflow update-options -w {run} --versioning-override-behavior auto_upgrade"
+        others = f"move the run to the current build {seen.rescue}: {move}"
     if seen.status == "parked":
         return f"status.problem says it: temporal workflow query -w {run} --type status"
     return {
