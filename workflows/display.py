@@ -5,10 +5,11 @@ import re
 from typing import Any
 
 from workflows.child_records import Asked
+from workflows.fitting import cut, cut_value, fitting
 from workflows.keys import checkpoint_key
 from workflows.messages import command
 from workflows.records import Call, EffectRecord, ToolAnswer
-from workflows.requests import Request, commands
+from workflows.requests import Request, commands, commands_below
 from workflows.state import RunState
 
 LAST_STEPS = 5
@@ -20,6 +21,10 @@ ARGUMENTS_SHOWN = 6000
 
 def details(state: RunState, workflow_id: str, status: str) -> str:
     """State, what is asked of people with the exact commands, what is used, and the last steps."""
+    return fitting(lambda longest: _details(state, workflow_id, status, longest))
+
+
+def _details(state: RunState, workflow_id: str, status: str, longest: int | None) -> str:
     if state.opening is None:
         return "**opening**: reading the input and pinning the bundle"
     used = state.used_now()
@@ -36,11 +41,11 @@ def details(state: RunState, workflow_id: str, status: str) -> str:
         lines.append(f"**Paused** (`resume` goes on):\n{fenced(state.paused)}")
     if state.abandoned:
         lines.append(_abandoned(list(state.abandoned.values()), workflow_id, state.opened.thread))
-    lines += [_asked(request, workflow_id, state) for request in state.requests.open()]
+    lines += [_asked(request, workflow_id, state, longest) for request in state.requests.open()]
     if state.family.children:
         names = "\n".join(child.workflow_id for child in state.family.children.values())
         lines.append(f"### Sub-agents at work: {len(state.family.children)}\n{fenced(names)}")
-    lines += [asked_below(asked) for asked in state.family.pending()[:SHOWN_BELOW]]
+    lines += [asked_below(asked, longest) for asked in state.family.pending()[:SHOWN_BELOW]]
     lines.append(f"Used: {budget or 'no limits'}; {number_text(used['tokens'])} tokens, {used['cost_usd']:.4f} USD")
     if state.steps.last:
         lines.append(fenced("\n".join(_step(step) for step in state.steps.last[-LAST_STEPS:])))
@@ -55,10 +60,10 @@ def fenced(text: str, kind: str = "text") -> str:
     return f"{fence}{kind}\n{text}\n{fence}"
 
 
-def _asked(request: Request, workflow_id: str, state: RunState) -> str:
-    view = pending_view(request, workflow_id, state)
+def _asked(request: Request, workflow_id: str, state: RunState, longest: int | None) -> str:
+    view = pending_view(request, workflow_id, state, longest)
     until = f" (until {request.deadline.isoformat(timespec='minutes')})" if request.deadline else ""
-    lines = [f"### {request.kind} {request.code}{until}", fenced(request.question)]
+    lines = [f"### {request.kind} {request.code}{until}", fenced(view["question"])]
     if request.judging is not None:
         lines.append(f"What somebody sent for it is being checked:\n{fenced(request.judging)}")
     if request.kind != "question" and view["reason"] and view["reason"] not in request.question:
@@ -67,26 +72,26 @@ def _asked(request: Request, workflow_id: str, state: RunState) -> str:
         text = view["arguments"]
         if not isinstance(text, str):
             text = json.dumps(text, ensure_ascii=False, indent=1)
-        lines.append(f"{fenced(request.call.operation_id or request.call.tool)}\n{fenced(_cut(text), 'json')}")
+        lines.append(
+            f"{fenced(request.call.operation_id or request.call.tool)}\n{fenced(cut(text, ARGUMENTS_SHOWN), 'json')}"
+        )
     if view["arguments_at"]:
         lines.append(
             f"All of the arguments: call {request.call.id if request.call else ''} in `{view['arguments_at']}`"
         )
     if request.untold:
-        lines.append(f"Could not be told:\n{fenced(request.untold)}")
+        lines.append(f"Could not be told:\n{fenced(cut(request.untold, longest))}")
     return "\n".join([*lines, *(fenced(line, "bash") for line in view["commands"].values())])
 
 
-def asked_below(asked: Asked) -> str:
+def asked_below(asked: Asked, longest: int | None) -> str:
     """What a child asks, to be decided there."""
-    lines = [f"### {asked.kind} {asked.code} of a sub-agent", fenced(f"{asked.owner}\n{asked.question}")]
+    view = below_view(asked, longest)
+    lines = [f"### {asked.kind} {asked.code} of a sub-agent", fenced(f"{asked.owner}\n{view['question']}")]
     if asked.arguments is not None:
-        lines.append(fenced(_cut(json.dumps(asked.arguments, ensure_ascii=False, indent=1)), "json"))
-    return "\n".join([*lines, *(fenced(line, "bash") for line in asked.commands.values())])
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= ARGUMENTS_SHOWN else text[: ARGUMENTS_SHOWN - 1] + "…"
+        text = json.dumps(view["arguments"], ensure_ascii=False, indent=1)
+        lines.append(fenced(cut(text, ARGUMENTS_SHOWN), "json"))
+    return "\n".join([*lines, *(fenced(line, "bash") for line in view["commands"].values())])
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -150,26 +155,43 @@ def left_text(effect: EffectRecord) -> str:
     return f"before this run was set back it made or began it as {effect.operation_id} ({effect.status}{outside})"
 
 
-def pending_view(request: Request, workflow_id: str, state: RunState | None) -> dict[str, Any]:
+def pending_view(
+    request: Request, workflow_id: str, state: RunState | None, longest: int | None = None
+) -> dict[str, Any]:
     """A request as the query `pending` gives it. `arguments_at`: the checkpoint that holds all of long arguments;
-    `state`: of the run whose call it is about."""
+    `state`: of the run whose call it is about; `longest`: the most characters of its texts."""
     call = request.call
-    head = checkpoint_view(state) if state is not None and call is not None and call.arguments is None else None
     arguments = None if call is None else call.arguments_preview if call.arguments is None else call.arguments
+    shown = cut_value(arguments, longest)
+    is_cut = call is not None and (call.arguments is None or shown != arguments)
+    head = checkpoint_view(state) if state is not None and is_cut else None
     return {
         "code": request.code,
         "kind": request.kind,
         "operation_id": call.operation_id if call else None,
         "tool": call.tool if call else None,
-        "arguments": arguments,
+        "arguments": shown,
         "fingerprint": call.fingerprint if call else None,
-        "question": request.question,
-        "reason": call.reason if call else None,
+        "question": cut(request.question, longest),
+        "reason": cut(call.reason, longest) if call and call.reason else None,
         "arguments_at": head["key"] if head else None,
         "asked_at": request.asked_at.isoformat(),
         "deadline": request.deadline.isoformat() if request.deadline else None,
         "owner": workflow_id,
-        "commands": commands(request, workflow_id),
+        "commands": commands(request, workflow_id, longest),
+    }
+
+
+def below_view(asked: Asked, longest: int | None) -> dict[str, Any]:
+    """What a child asks, as the query `pending` gives it; with cut texts only what is known of requests."""
+    if longest is None:
+        return asked.model_dump(mode="json")
+    return {
+        **asked.model_dump(mode="json", include=set(Asked.model_fields)),
+        "arguments": cut_value(asked.arguments, longest),
+        "question": cut(asked.question, longest),
+        "reason": cut(asked.reason, longest) if asked.reason else None,
+        "commands": commands_below(asked, longest),
     }
 
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from workflows.display import asked_below, fenced, number_text, pending_view
+from workflows.display import asked_below, below_view, fenced, number_text, pending_view
+from workflows.fitting import fitting
 from workflows.messages import command
 from workflows.project_state import ProjectState
 from workflows.requests import Request
@@ -15,6 +16,10 @@ SHOWN_BELOW = 20
 
 def board(state: ProjectState, workflow_id: str, status: str) -> str:
     """Current Details: how far it is, each task, what is asked, what is used, and what the last sessions said."""
+    return fitting(lambda longest: _board(state, workflow_id, status, longest))
+
+
+def _board(state: ProjectState, workflow_id: str, status: str, longest: int | None) -> str:
     if state.opening is None:
         return "**opening**: reading the input and pinning the bundles"
     lines = [f"**{status}**, {progress(state)}, session {state.sessions}{_at_work(state)}"]
@@ -25,8 +30,8 @@ def board(state: ProjectState, workflow_id: str, status: str) -> str:
         lines.append(f"**Problem**:\n{fenced(state.problem.message)}\nRemedy: {state.problem.remedy}")
     if state.paused is not None:
         lines.append(f"**Paused** (`resume` goes on):\n{fenced(state.paused)}")
-    lines += [_asked(view) for view in asked_views(state, workflow_id)]
-    lines += [asked_below(asked) for asked in state.family.pending()[:SHOWN_BELOW]]
+    lines += [_asked(asked_view(request, workflow_id, longest)) for request in state.requests.open()]
+    lines += [asked_below(asked, longest) for asked in state.family.pending()[:SHOWN_BELOW]]
     if state.course.tasks:
         lines.append(f"### Tasks\n{fenced(chr(10).join(_row(state, task) for task in state.course.tasks))}")
     used, limits = state.used_now(), state.limits.model_dump(exclude_none=True)
@@ -62,15 +67,20 @@ def _asked(view: dict[str, Any]) -> str:
     return "\n".join([*lines, *(fenced(line, "bash") for line in view["commands"].values())])
 
 
-def asked_views(state: ProjectState, workflow_id: str) -> list[dict[str, Any]]:
-    """What the project itself asks, as the query `pending` gives it."""
-    return [asked_view(request, workflow_id) for request in state.requests.open()]
+def pending_views(state: ProjectState, workflow_id: str, ended: bool) -> list[dict[str, Any]]:
+    """What the project itself asks while it goes on, then what its sessions ask, as the query `pending` gives it."""
+
+    def views(longest: int | None) -> list[dict[str, Any]]:
+        own = [] if ended else [asked_view(request, workflow_id, longest) for request in state.requests.open()]
+        return [*own, *(below_view(asked, longest) for asked in state.family.pending())]
+
+    return fitting(views)
 
 
-def asked_view(request: Request, workflow_id: str) -> dict[str, Any]:
+def asked_view(request: Request, workflow_id: str, longest: int | None = None) -> dict[str, Any]:
     """One of them."""
     about = {"task": request.task, "choices": request.choices} if request.task else None
-    view = {**pending_view(request, workflow_id, None), "arguments": about}
+    view = {**pending_view(request, workflow_id, None, longest), "arguments": about}
     for name in request.choices[1:]:  # the first one is in `answer`
         value = {"decision": name, "reason": "WHAT-TO-DO"} if name == "reject" else name
         view["commands"][name] = command(

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from workflows import messages as m
 from workflows import project_messages as pm
 from workflows.project_asks import ProjectAsks, meant
-from workflows.project_board import asked_views, status_view
+from workflows.project_board import pending_views, status_view
 from workflows.project_records import Said
 from workflows.queries import last_wanted
 from workflows.receiving import MANY_UPDATES, Answer, Receiving, Source, attach, by_signal
@@ -192,8 +192,7 @@ class ProjectHandlers(ProjectAsks, Receiving):
     @workflow.query(name="pending", description="What it and its sessions ask of people, with the exact commands")
     def pending(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]
         """The open requests of the project, then those of the session at work: these are decided there."""
-        own = [] if self.ended else asked_views(self.project, workflow.info().workflow_id)
-        return [*own, *(asked.model_dump(mode="json") for asked in self.project.family.pending())]
+        return pending_views(self.project, workflow.info().workflow_id, self.ended is not None)
 
     @workflow.query(name="decisions", description='The last decisions on what it asked. Input: {"last": n}')
     def decisions(self, value: RawValue = None, *rest: RawValue) -> list[dict[str, Any]]:  # type: ignore[assignment]

@@ -11,8 +11,9 @@ from temporalio.exceptions import FailureError
 
 from workflows.catalog import PARENT_WATCH
 from workflows.child_records import REPORTED, Asked, ChildReport
-from workflows.display import pending_view
+from workflows.display import below_view, pending_view
 from workflows.family import Family
+from workflows.fitting import fitting
 from workflows.messages import decode_json, explain
 from workflows.receiving import by_signal
 from workflows.records import Workspace
@@ -83,16 +84,21 @@ class Reporting(Undoing):
     async def _tell_parent(self, ended: bool = False) -> None:
         info, parent = workflow.info(), self.state.opened.parent
         assert parent is not None
-        own = [pending_view(request, info.workflow_id, self.state) for request in self.state.requests.open()]
-        pending = [Asked.model_validate({**view, "arguments": shown(view["arguments"])}) for view in own]
+        pending = [] if ended else fitting(self._views)
         report = ChildReport(
             child=info.workflow_id,
-            pending=[] if ended else [*pending, *self.state.family.pending()][:REPORTED],
+            pending=[Asked.model_validate(view) for view in pending],
             used=self.state.used_now(),
             ended=ended,
         )
         handle = workflow.get_external_workflow_handle(parent.workflow_id)
         await handle.signal(CHILD, report.model_dump(mode="json", exclude_defaults=True))
+
+    def _views(self, longest: int | None) -> list[dict[str, Any]]:
+        workflow_id, state = workflow.info().workflow_id, self.state
+        own = [pending_view(request, workflow_id, state, longest) for request in state.requests.open()]
+        below = [below_view(asked, longest) for asked in state.family.pending()]
+        return [*({**view, "arguments": shown(view["arguments"])} for view in own), *below][:REPORTED]
 
     async def _watch_parent(self) -> None:
         """The activity asks for this run's cancellation when the parent has ended without it."""

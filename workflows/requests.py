@@ -203,8 +203,9 @@ def new_code(pick: Iterable[int], taken: Iterable[str]) -> str:
             return code
 
 
-def commands(request: Request, workflow_id: str) -> dict[str, str]:
-    """The exact shell lines that decide a request."""
+def commands(request: Request, workflow_id: str, longest: int | None = None) -> dict[str, str]:
+    """The exact shell lines that decide a request. An answer whose JSON has more characters than `longest` is left for
+    the person to write."""
 
     def line(name: str, **body: Any) -> str:
         return command(workflow_id, name, {"code": request.code, **body, "by": request.decider})
@@ -215,6 +216,8 @@ def commands(request: Request, workflow_id: str) -> dict[str, str]:
         asked = (request.call.arguments or {}) if request.call else {}
         choices, schema = request.choices or asked.get("choices"), asked.get("schema")
         value = choices[0] if isinstance(choices, list) and choices else example_of(schema) if schema else "your answer"
+        if longest is not None and len(json.dumps(value, ensure_ascii=False)) > longest:
+            value = "your answer"
         return {"answer": line("answer", value=value)}
     if request.kind == "review":
         return {name: line("resolve", outcome=name) for name in ("happened", "not_happened", "give_up")}
@@ -223,7 +226,7 @@ def commands(request: Request, workflow_id: str) -> dict[str, str]:
     return {"raise": command(workflow_id, "budget", {**raised, "by": request.decider})}
 
 
-def commands_below(asked: Asked) -> dict[str, str]:
+def commands_below(asked: Asked, longest: int | None = None) -> dict[str, str]:
     """The same for what a child asks; none where it could not be asked so. They are made here, not taken from the
     report: whoever may signal can send one, and people paste what they are shown."""
     if asked.kind not in ("approval", "question", "review") or not CODE.fullmatch(asked.code):
@@ -232,7 +235,8 @@ def commands_below(asked: Asked) -> dict[str, str]:
     if isinstance(asked.arguments, dict):
         call = call.model_copy(update={"arguments": asked.arguments})
     kind, never = cast("Kind", asked.kind), datetime.fromtimestamp(0, UTC)
-    return commands(Request(code=asked.code, kind=kind, question="", asked_at=never, call=call), asked.owner)
+    request = Request(code=asked.code, kind=kind, question="", asked_at=never, call=call)
+    return commands(request, asked.owner, longest)
 
 
 def shown(value: Any) -> Any:

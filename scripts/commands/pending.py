@@ -160,10 +160,18 @@ async def find_by_code(client: Client, code: str, run_id: str | None) -> Item:
 
 
 async def _own_word(client: Client, item: Item, run_id: str | None) -> Item:
-    """The request as its owner has it: those above it list a copy whose arguments may be cut."""
-    if run_id in (None, item["owner"]):
+    """The request as its owner has it, whole: those above it list a copy whose arguments may be cut, and so does the
+    owner itself where a list would be too long."""
+    if run_id in (None, item["owner"]) and not isinstance(item["arguments"], str):
         return item
-    items, _ = await of_run(client, str(item["owner"]))
+    owner = client.get_workflow_handle(str(item["owner"]))
+    try:
+        wait = timedelta(seconds=QUERY_SECONDS)
+        items: list[Item] = await owner.query("pending", {"code": item["code"]}, rpc_timeout=wait)
+    except WorkflowQueryFailedError:  # by a worker of an earlier release
+        items, _ = await of_run(client, str(item["owner"]))
+    except RPCError:
+        return item
     return next((own for own in items if (own["owner"], own["code"]) == (item["owner"], item["code"])), item)
 
 
