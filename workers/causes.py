@@ -197,7 +197,7 @@ def remedy(kind: str, seen: Seen) -> str:
     others = "make a build that has workers current: perdure deploy, from its code"
     if seen.rescue:
         move = f"temporal workflow update-options -w {run} --versioning-override-behavior auto_upgrade"
-        others = f"move the run to the current build {seen.rescue}: {move}"
+        others = f"move the run to {seen.rescue}, the current build: {move}"
     if seen.status == "parked":
         return f"status.problem says it: temporal workflow query -w {run} --type status"
     return {

@@ -33,6 +33,8 @@ TURNS = 55
 """About as many requests as the model gets: the kills are spread over them."""
 KILLS = ("worker", "server", "worker", "server", "worker")
 PATIENCE = timedelta(seconds=3)
+BACK_BY = 60
+"""Looks, twice a second, until which whoever was killed is there again."""
 
 
 @dataclass
@@ -78,16 +80,18 @@ async def play_project(seed: int | None = None, state: Path = ROOT / ".perdure")
         await end_leftovers(stage.temporal.address, screen)
         project = await start(stage, screen)
         killing = asyncio.ensure_future(kill_all(stage, screen, kills(seed)))
-        showing = asyncio.ensure_future(show(project, screen))
+        showing = asyncio.ensure_future(show(stage, project, screen))
+        ending = asyncio.ensure_future(result_of(project))
         try:
-            result = await result_of(project)
+            await asyncio.wait((ending, showing), return_when=asyncio.FIRST_COMPLETED)  # the latter ends by a failure
         finally:
-            for task in (killing, showing):
+            for task in (killing, showing, ending):
                 task.cancel()
-            ends = await asyncio.gather(killing, showing, return_exceptions=True)
+            ends = await asyncio.gather(killing, showing, ending, return_exceptions=True)
         for end in ends:
             if isinstance(end, Exception):
                 raise end
+        result = ending.result()
         await last_look(project, screen)
         found = verdict(result, await all_notes(project), stage.repository, stage.model.stats(), stage.killed)
         return tell(screen, result, found)
@@ -156,10 +160,17 @@ async def result_of(project: WorkflowHandle[Any, dict[str, Any]]) -> dict[str, A
             await asyncio.sleep(0.5)
 
 
-async def show(project: WorkflowHandle[Any, Any], screen: Screen) -> None:
-    """A line for each session that ended, until it is cancelled."""
-    shown = 0
+async def show(stage: Stage, project: WorkflowHandle[Any, Any], screen: Screen) -> None:
+    """A line for each session that ended, until it is cancelled. Raises DemoError when the worker, or the Temporal
+    server, ended by itself: one that was killed is back sooner than that."""
+    shown = missed = 0
     while True:
+        missed = 0 if stage.worker.running and stage.temporal.running else missed + 1
+        if missed == BACK_BY:
+            raise DemoError(
+                f"the worker or the Temporal server ended by itself; the worker's log, {stage.worker.log}, ends:\n"
+                f"{stage.worker.last_words()}\nThe server's log: {stage.temporal.log}"
+            )
         for note in (await query(project, "handoffs") or [])[shown:]:
             screen.say(note_line(note))
             shown += 1

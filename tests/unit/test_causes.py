@@ -72,7 +72,7 @@ def test_a_run_pinned_to_a_version_without_workers_names_it_and_the_way_out() ->
     assert "perdure deploy, from its code" in cause.remedy, "no other build is there to take it"
     moved = from_visibility(replace(pinned, rescue="2024.2"), others)
     assert moved is not None
-    assert "current build 2024.2: temporal workflow update-options -w run-3" in moved.remedy
+    assert "to 2024.2, the current build: temporal workflow update-options -w run-3" in moved.remedy
     asked = replace(APPROVAL, build="2024.1")
     idle = from_visibility(asked, others)
     assert idle is not None
