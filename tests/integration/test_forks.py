@@ -193,7 +193,10 @@ async def test_the_command_reports_before_anything_runs(stack: Stack, client: Cl
             assert [effect["tool"] for effect in report["inherited"]] == ["keyed"]
             (after,) = report["after"]
             assert (after["tool"], after["status"]) == ("looked", "COMMITTED")
-            assert "compensate" in after["undo"]
+            assert (after["undo"], after["why_not"]) == (
+                None,
+                f"{source} has ended, and only a run that is open undoes what it did",
+            )
             assert report["versions"]["then"] == report["versions"]["now"]
             refused = await stack.shell(f"perdure fork {source}@9 --json || echo code $?")
             assert "code 1" in refused.stdout
