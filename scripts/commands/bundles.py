@@ -1,6 +1,7 @@
 """`perdure bundles`: which bundles there are, what their digests are, who uses them, and what differs between two."""
 
 import json
+import sys
 from collections import defaultdict
 from typing import Annotated, Any
 
@@ -48,12 +49,16 @@ class _Known:
         self.folders = {(name, version): path for name, found in known.items() for version, path in found.items()}
         self.registry = load_tools(settings.tool_modules)
         self.stored: dict[tuple[str, str], dict[str, Manifest]] = defaultdict(dict)
+        self.damaged: list[str] = []
 
     async def read(self) -> "_Known":
         """Reads the manifests of the store; one that does not fit this release has no part in it."""
         for key in await self.store.keys("bundles"):
             digest = key.removeprefix("bundles/").removesuffix(".json")
-            if "/" in digest or (data := await self.store.get(key)) is None or sha256(data) != digest:
+            if "/" in digest or (data := await self.store.get(key)) is None:
+                continue
+            if sha256(data) != digest:
+                self.damaged.append(key)
                 continue
             try:
                 found = Manifest.model_validate_json(data, extra="ignore")
@@ -75,14 +80,15 @@ class _Known:
         except InvalidInput:
             return None
 
-    async def fault(self, one: tuple[str, str]) -> tuple[bool, str | None]:
-        """Whether the folder is not what it was at its first use: a start would be refused (BundleConflict); and what
-        is wrong with the record of that."""
+    async def first_use(self, one: tuple[str, str]) -> dict[str, Any]:
+        """Whether the version was used, whether its folder is not what it was then, so that a start would be refused
+        (BundleConflict), and what is wrong with the record of that."""
         try:
             claim = await claim_of(self.store, *one)
         except BundleUnavailable as error:
-            return False, error.message
-        return claim is not None and one in self.folders and claim.folder_digest != contents_of(self.folders[one]), None
+            return {"used": True, "changed": False, "damaged": error.message}
+        changed = claim is not None and one in self.folders and claim.folder_digest != contents_of(self.folders[one])
+        return {"used": claim is not None, "changed": changed, "damaged": None}
 
     async def claim(self, one: tuple[str, str]) -> VersionClaim | None:
         """What the version was at its first use. Raises Refused for a record of it that is damaged."""
@@ -136,7 +142,11 @@ async def _list(wanted: str, as_json: bool) -> int:
         print(json.dumps(lines, ensure_ascii=False, indent=1))
     else:
         _show(lines, [seen for seen in runs or [] if not seen.bundle])
-    return NO if any(line["changed"] or line["damaged"] for line in lines) else DONE
+    for key in known.damaged:
+        print(
+            f"perdure: {key} in the store is damaged: the runs that are pinned to it stop; restore it", file=sys.stderr
+        )
+    return NO if known.damaged or any(line["changed"] or line["damaged"] for line in lines) else DONE
 
 
 def _split(bundle: str) -> tuple[str, str]:
@@ -151,7 +161,6 @@ async def _line(known: _Known, one: tuple[str, str], runs: list[Seen] | None) ->
     digest. `open_runs` is without the former.
     """
     digests = sorted(known.stored[one])
-    changed, damaged = await known.fault(one)
     by_digest: dict[str, list[str]] = defaultdict(list)
     for seen in runs or []:
         by_digest[seen.digest].append(seen.workflow_id)
@@ -161,8 +170,7 @@ async def _line(known: _Known, one: tuple[str, str], runs: list[Seen] | None) ->
         "bundle": "@".join(one),
         "digests": digests,
         "folder": str(known.folders[one]) if one in known.folders else None,
-        "changed": changed,
-        "damaged": damaged,
+        **await known.first_use(one),
         "open_runs": None if runs is None else sorted([*unsaid, *(run for each in mine.values() for run in each)]),
         "by_digest": mine,
         "unsaid": unsaid,
@@ -179,6 +187,10 @@ async def _runs(settings: Settings) -> list[Seen] | None:
     return [seen async for seen in listed(client)]
 
 
+def _unknown(line: dict[str, Any]) -> str:
+    return "used, and not in the store" if line["used"] else "not used yet"
+
+
 def _show(lines: list[dict[str, Any]], unknown: list[Seen]) -> None:
     console, table = Console(emoji=False, soft_wrap=True), Table(box=None)
     for name in ("bundle", "digest", "open runs", "folder"):
@@ -193,7 +205,7 @@ def _show(lines: list[dict[str, Any]], unknown: list[Seen]) -> None:
         for number, (digest, runs, where) in enumerate(rows):
             used = "?" if line["open_runs"] is None else str(len(runs))
             used += f" ({', '.join(runs[:SHOWN_RUNS])})" if runs else ""
-            table.add_row(line["bundle"] if not number else "", digest[:12] or "not used yet", used, where)
+            table.add_row(line["bundle"] if not number else "", digest[:12] or _unknown(line), used, where)
     console.print(table)
     for line in lines:
         if line["damaged"]:

@@ -15,7 +15,7 @@ from activities.upgrading import UpgradeActivities
 from activities.world import World
 from scripts import forks
 from scripts.commands.bundles import _Known, _line, _list
-from scripts.commands.running import Refused
+from scripts.commands.running import NO, Refused
 from tests.unit.past.recorded import Recorded
 from workers.settings import read_settings
 from workflows.records import BundleRef, Head, Limits, Opening
@@ -125,3 +125,15 @@ async def test_a_version_that_was_used_keeps_its_content(world: World, run: Reco
     for look in (world.bundles.look, world.bundles.pin):
         with pytest.raises(BundleConflict, match="You are another one"):
             await look("shop@1", world.specs)
+
+
+async def test_a_damaged_manifest_is_named_and_its_version_is_not_called_unused(
+    world: World, run: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.bundle("1", [])
+    ref, _ = await world.bundles.pin("shop@1", world.specs)
+    await run.store.put(f"bundles/{ref.digest}.json", b"{")
+    assert await _list("", as_json=False) == NO
+    said = capsys.readouterr()
+    assert f"bundles/{ref.digest}.json in the store is damaged" in said.err
+    assert "used, and not in" in said.out, "it is not called unused"
