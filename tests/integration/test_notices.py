@@ -144,7 +144,15 @@ async def test_a_dead_notifier_never_blocks_the_run(stack: Stack, client: Client
             handle = client.get_workflow_handle(run)
             code = (await pending(handle, 1, SLOW))[0]["code"]
             await until(lambda: managers.got, SLOW, "the reminder")
+            first = (await handle.describe()).run_id
             await handle.execute_update("rollover", {"by": "ops"})
+
+            async def tried_again() -> bool:
+                described = (await handle.describe()).raw_description
+                names = [each.activity_type.name for each in described.pending_activities]
+                return described.workflow_execution_info.execution.run_id != first and "people.notify" in names
+
+            await until(tried_again, SLOW, "the notice after the rollover")
             await handle.execute_update("approve", {"code": code, "by": "a"})
             assert (await handle.result())["status"] == "completed"
             assert len(managers.got) == 1
